@@ -1,0 +1,101 @@
+# Every target sets up what it needs on a fresh Debian machine, and does nothing twice.
+# A stamp file lies inside the folder it vouches for, so removing one removes both.
+
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+PIP_FLAGS := --quiet --disable-pip-version-check --constraint constraints.txt
+
+# Older official clients, each in an environment of its own for the smoke tests.
+SDK_VERSIONS := 7.14.3 7.12.3
+SDK_STAMPS := $(SDK_VERSIONS:%=.venvs/sdk-%/.stamp)
+
+JS := tests/sdk/js
+JS_STAMP := $(if $(wildcard $(JS)/package.json),$(JS)/node_modules/.stamp)
+
+CASES ?= 1000000
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup system peers lint format test fuzz bench campaigns serve clean
+
+help: ## Print this help
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sort | \
+		awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
+
+setup: $(VENV)/.stamp $(SDK_STAMPS) $(JS_STAMP) ## Prepare all that the tests need
+
+# $(call debian,PACKAGES): install, or say exactly what a person has to do.
+define debian
+	if [ "$$(id -u)" = 0 ]; then as=; \
+	elif command -v sudo >/dev/null; then as=sudo; \
+	else echo "Missing packages. As root, run: apt-get install$(1)" >&2; exit 1; fi; \
+	command -v apt-get >/dev/null || { \
+		echo "This is not Debian: please install$(1) yourself." >&2; exit 1; }; \
+	echo "Installing Debian packages:$(1)"; \
+	$$as apt-get update -qq && \
+	$$as env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
+		apt-get install -y -qq --no-install-recommends$(1) >/dev/null
+endef
+
+system:
+	@missing=; \
+	command -v $(PYTHON) >/dev/null || missing="$$missing python3 python3-venv"; \
+	! command -v $(PYTHON) >/dev/null || $(PYTHON) -c 'import ensurepip, venv' \
+		2>/dev/null || missing="$$missing python3-venv"; \
+	command -v strace >/dev/null || missing="$$missing strace"; \
+	command -v node >/dev/null || missing="$$missing nodejs"; \
+	command -v npm >/dev/null || missing="$$missing npm"; \
+	if [ -n "$$missing" ]; then $(call debian,$$missing); fi
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3" >&2; \
+		exit 1; }
+
+# RUNLEVEL=1 above asks Debian not to start a broker when it installs one; the bench runs
+# its own. Where the peer cannot be installed, the bench names it as missing.
+peers:
+	@if ! PATH="$$PATH:/usr/sbin" command -v rabbitmq-server >/dev/null; then \
+		( $(call debian, rabbitmq-server) ) || true; fi
+
+$(VENV)/.stamp: pyproject.toml constraints.txt | system
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install $(PIP_FLAGS) --editable '.[test,bench]'
+	@touch $@
+
+.venvs/sdk-%/.stamp: constraints.txt | system
+	$(PYTHON) -m venv .venvs/sdk-$*
+	.venvs/sdk-$*/bin/python -m pip install $(PIP_FLAGS) \
+		azure-servicebus==$* aiohttp websocket-client
+	@touch $@
+
+$(JS)/node_modules/.stamp: $(JS)/package.json $(JS)/.npmrc | system
+	cd $(JS) && npm install --silent
+	@touch $@
+
+lint: $(VENV)/.stamp ## Check style and types: ruff, mypy strict
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+
+format: $(VENV)/.stamp ## Rewrite the sources in the project's format
+	$(RUN) -m ruff format .
+	$(RUN) -m ruff check --fix .
+
+test: setup lint ## Set up, lint, and run the whole test suite
+	$(RUN) -m pytest
+
+fuzz: setup ## Fuzz every parser (CASES=1000000)
+	$(RUN) -m tests.fuzz --cases $(CASES)
+
+bench: setup peers ## Measure beside the peers (ONLY=server for one workload)
+	$(RUN) -m bench $(if $(ONLY),--only $(ONLY))
+
+campaigns: setup ## Run the big matrices: crash points, power loss, long fuzzing
+	$(RUN) -m pytest -m campaign --timeout 0
+
+serve: setup ## Run a development namespace on loopback, with its data in ./data
+	$(RUN) -m twinbus.cli.main serve --dev --namespace contoso --data ./data
+
+clean: ## Remove everything that setup and the tools made; data stays
+	rm -rf $(VENV) .venvs $(JS)/node_modules build dist
+	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,5 @@
+"""twinbus: sends that never fail."""
+
+from __future__ import annotations
+
+__version__ = "0.1.0"

@@ -1,0 +1,86 @@
+"""A namespace's data folder, opened while no server has it.
+
+Owns the options that name a folder and the transaction around a change. A change is
+made whole or not at all. While a server has the folder, everything here is refused: the
+server keeps a copy of its entities in memory and would not notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from twinbus.clock import SystemClock
+from twinbus.errors import ConfigError, EntityNotFound
+
+if TYPE_CHECKING:
+    from twinbus.core.names import EntityPath
+    from twinbus.server.entities import Entity
+    from twinbus.server.namespace import Namespace
+
+DATA = Path("twinbus-data")
+
+Data = Annotated[Path, typer.Option(help="The folder that `serve` keeps its data in.")]
+NamespaceName = Annotated[
+    str | None,
+    typer.Option("--namespace", help="The namespace, if the folder has several."),
+]
+
+
+def namespace_folder(data: Path, name: str | None) -> Path:
+    """The folder of a namespace: the one that is named, or the only one."""
+    from twinbus.core.names import check_namespace_name
+    from twinbus.store.sqlite_file import FILE_NAME
+
+    if name is not None:
+        check_namespace_name(name)
+    found = sorted(file.parent for file in data.glob(f"*/{FILE_NAME}"))
+    chosen = [folder for folder in found if name and folder.name == name.lower()]
+    if name is None and len(found) == 1:
+        chosen = found
+    if chosen:
+        return chosen[0]
+    known = ", ".join(folder.name for folder in found)
+    if not found:
+        raise ConfigError(
+            f"{data} has no namespaces. Check --data; `twinbus serve` makes them, and "
+            "so does `twinbus queue create --namespace NAME`."
+        )
+    raise ConfigError(f"Say which namespace with --namespace: {data} has {known}.")
+
+
+@contextmanager
+def opened(
+    data: Path, name: str | None, *, make: bool = False
+) -> Iterator[tuple[Namespace, int]]:
+    """A namespace and the time, inside a transaction that ends with the block."""
+    from twinbus.server import keys
+    from twinbus.server.supervisor import open_namespace
+
+    if not (make and name):
+        name = namespace_folder(data, name).name
+    namespace = open_namespace(data, name)
+    store = namespace.store
+    try:
+        store.begin()
+        try:
+            keys.ensure_root(store)
+            yield namespace, SystemClock().now_ms()
+            store.commit()
+        except BaseException:
+            store.rollback()
+            raise
+    finally:
+        store.close()
+
+
+def find(namespace: Namespace, path: EntityPath, kind: str) -> Entity:
+    """The entity at that path, which must be of that kind."""
+    entity = namespace.entities.get(path)
+    if entity.kind != kind:
+        raise EntityNotFound(f"{kind} {path.text}")
+    return entity

@@ -1,0 +1,173 @@
+"""How results are shown: as JSON for machines, as plain columns for people.
+
+Owns standard output of every command but `serve`. Durations are written as ISO 8601,
+times in UTC. Keys of rules are left out; `twinbus keys` is the only one to show them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from twinbus.core.durations import format_duration
+from twinbus.errors import ConfigError
+
+if TYPE_CHECKING:
+    from twinbus.core.entity import Description
+    from twinbus.core.rule import RuleDescription
+    from twinbus.server.entities import Entity
+    from twinbus.store.base import Store
+
+# People wait this long without asking what is going on.
+_PATIENCE_SECONDS = 2.0
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+
+
+def show(result: Mapping[str, Any], as_json: bool) -> None:
+    """Print one thing, a property per line."""
+    if as_json:
+        print(json.dumps(result))
+        return
+    width = max((len(name) for name in result), default=0)
+    for name, value in result.items():
+        print(f"{name:<{width}}  {_text(value)}".rstrip())
+
+
+def show_all(
+    results: Sequence[Mapping[str, Any]], columns: Sequence[str], as_json: bool
+) -> None:
+    """Print several things: all of each as JSON, or some columns of each."""
+    if as_json:
+        print(json.dumps(list(results)))
+        return
+    rows = [list(columns)]
+    rows += [[_text(result.get(column)) for column in columns] for result in results]
+    widths = [max(len(row[index]) for row in rows) for index in range(len(columns))]
+    for row in rows:
+        cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
+        print("  ".join(cells).rstrip())
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping | list):
+        return json.dumps(value)
+    return str(value)
+
+
+def time_text(time_ms: int) -> str | None:
+    """A moment as ISO 8601, or None for never."""
+    if not time_ms:
+        return None
+    moment = datetime.fromtimestamp(time_ms / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def description_json(description: Description | RuleDescription) -> dict[str, Any]:
+    """The settings of an entity or a rule, in the words of the configuration file."""
+    result: dict[str, Any] = {}
+    for item in dataclasses.fields(description):
+        value = getattr(description, item.name)
+        if item.name in ("created_at_ms", "updated_at_ms"):
+            continue
+        if item.name.endswith("_ms"):
+            result[item.name.removesuffix("_ms")] = format_duration(value)
+        elif isinstance(value, enum.Enum):
+            result[item.name] = value.value
+        elif item.name == "authorization_rules":
+            result[item.name] = [rule.name for rule in value]
+        else:
+            result[item.name] = value
+    return result
+
+
+def rule_json(rule: RuleDescription) -> dict[str, Any]:
+    """A rule of a subscription, in the words of the configuration file."""
+    data = rule.to_json()
+    kind, condition = data["filter"].pop("kind"), data["filter"]
+    if kind == "sql":
+        shown: Any = {"sql": condition["expression"]}
+        if condition["parameters"]:
+            shown["parameters"] = condition["parameters"]
+    else:
+        shown = {kind: {key: value for key, value in condition.items() if value}}
+    action = rule.action.expression if rule.action else None
+    return {
+        "name": rule.name,
+        "filter": shown,
+        "action": action,
+        "created_at": time_text(rule.created_at_ms),
+    }
+
+
+def entity_json(entity: Entity, store: Store) -> dict[str, Any]:
+    """All about an entity: its settings, its counts and its times."""
+    main, dead = store.counts(entity.id), store.counts(entity.id + 1)
+    counts: dict[str, Any] = {}
+    if entity.kind != "topic":
+        counts = {
+            "active_messages": main.active,
+            "deferred_messages": main.deferred,
+            "dead_letter_messages": dead.active + dead.deferred,
+            "transfer_dead_letter_messages": store.counts(entity.id + 2).active,
+        }
+    else:
+        counts["subscriptions"] = len(entity.subscriptions)
+    return {
+        **description_json(entity.description),
+        **counts,
+        "scheduled_messages": main.scheduled,
+        "size_bytes": main.size_bytes + dead.size_bytes,
+        "created_at": time_text(entity.created_ms),
+        "updated_at": time_text(entity.updated_ms),
+        "accessed_at": time_text(main.accessed_ms),
+    }
+
+
+def pairs(option: str, texts: Sequence[str] | None) -> list[tuple[str, str]]:
+    """Values that were given as NAME=VALUE."""
+    found = []
+    for text in texts or ():
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            raise ConfigError(f"{option} {text!r} must be written NAME=VALUE.")
+        found.append((name, value))
+    return found
+
+
+@contextmanager
+def progress(total: int | None) -> Iterator[Callable[[int], None]]:
+    """Count something that may take long; people see a bar after two seconds."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress
+
+    columns = (BarColumn(), MofNCompleteColumn())
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    task = bar.add_task("", total=total)
+    begun = time.monotonic()
+
+    def advance(count: int) -> None:
+        if time.monotonic() - begun > _PATIENCE_SECONDS:
+            bar.start()
+        bar.advance(task, count)
+
+    try:
+        yield advance
+    finally:
+        bar.stop()

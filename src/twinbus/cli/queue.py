@@ -1,0 +1,96 @@
+"""`twinbus queue`: queues of a namespace, while no server has its data folder."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from twinbus.cli.offline import DATA, Data, NamespaceName, find, opened
+from twinbus.cli.output import Json, entity_json, show, show_all
+from twinbus.cli.settings import changed_by, queue_from, with_settings
+from twinbus.core.entity import QueueDescription
+from twinbus.core.names import EntityPath
+
+app = typer.Typer(
+    help="Queues of a namespace, while no server has its data folder.",
+    no_args_is_help=True,
+)
+
+Name = Annotated[str, typer.Argument(help="The name of the queue.")]
+
+_COLUMNS = ("name", "status", "active_messages", "dead_letter_messages", "size_bytes")
+
+
+@app.command()
+@with_settings(QueueDescription)
+def create(
+    name: Name,
+    data: Data = DATA,
+    namespace: NamespaceName = None,
+    as_json: Json = False,
+    **settings: Any,
+) -> None:
+    """Create a queue."""
+    with opened(data, namespace, make=True) as (place, now_ms):
+        entity = place.entities.create(queue_from(name, settings), now_ms)
+        result = entity_json(entity, place.store)
+    show(result, as_json)
+
+
+@app.command("list")
+def list_all(
+    data: Data = DATA,
+    namespace: NamespaceName = None,
+    as_json: Json = False,
+) -> None:
+    """List the queues with their counts."""
+    with opened(data, namespace) as (place, _):
+        found = [entity for entity in place.entities if entity.kind == "queue"]
+        results = [entity_json(entity, place.store) for entity in found]
+    show_all(sorted(results, key=lambda one: one["name"].lower()), _COLUMNS, as_json)
+
+
+@app.command("show")
+def show_one(
+    name: Name,
+    data: Data = DATA,
+    namespace: NamespaceName = None,
+    as_json: Json = False,
+) -> None:
+    """Show the settings and counts of a queue."""
+    with opened(data, namespace) as (place, _):
+        entity = find(place, EntityPath(name), "queue")
+        result = entity_json(entity, place.store)
+    show(result, as_json)
+
+
+@app.command()
+@with_settings(QueueDescription)
+def update(
+    name: Name,
+    data: Data = DATA,
+    namespace: NamespaceName = None,
+    as_json: Json = False,
+    **settings: Any,
+) -> None:
+    """Change settings of a queue; those that are not given stay as they are."""
+    with opened(data, namespace) as (place, now_ms):
+        old = find(place, EntityPath(name), "queue").description
+        assert isinstance(old, QueueDescription)
+        new = changed_by(old, queue_from(name, settings), settings)
+        result = entity_json(place.entities.update(new, now_ms), place.store)
+    show(result, as_json)
+
+
+@app.command()
+def delete(
+    name: Name,
+    data: Data = DATA,
+    namespace: NamespaceName = None,
+    as_json: Json = False,
+) -> None:
+    """Delete a queue and all of its messages."""
+    with opened(data, namespace) as (place, _):
+        place.delete(find(place, EntityPath(name), "queue").path)
+    show({"deleted": EntityPath(name).text}, as_json)

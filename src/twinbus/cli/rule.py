@@ -1,0 +1,159 @@
+"""`twinbus rule`: rules of a subscription, while no server has the data folder.
+
+A rule is written as in a configuration file: one filter, and perhaps an action.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from twinbus.cli.offline import DATA, Data, NamespaceName, find, opened
+from twinbus.cli.output import Json, pairs, rule_json, show, show_all
+from twinbus.cli.settings import rule_from
+from twinbus.core.names import EntityPath
+from twinbus.errors import ConfigError, EntityNotFound
+
+app = typer.Typer(
+    help="Rules of a subscription, while no server has the data folder.",
+    no_args_is_help=True,
+)
+
+Topic = Annotated[str, typer.Argument(help="The name of the topic.")]
+Subscription = Annotated[str, typer.Argument(help="The name of the subscription.")]
+Name = Annotated[str, typer.Argument(help="The name of the rule.")]
+Sql = Annotated[str | None, typer.Option(help="An SQL filter: amount > 10.")]
+Correlation = Annotated[
+    list[str] | None,
+    typer.Option(metavar="FIELD=VALUE", help="A condition on label, session_id, ..."),
+]
+Properties = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--property",
+        metavar="NAME=VALUE",
+        help="A condition on an application property.",
+    ),
+]
+Nothing = Annotated[bool, typer.Option("--nothing", help="Let no message through.")]
+Action = Annotated[str | None, typer.Option(help="An SQL action: SET kind = 'big'.")]
+
+
+def _filter(
+    sql: str | None,
+    correlation: Sequence[str] | None,
+    properties: Sequence[str] | None,
+    nothing: bool,
+) -> dict[str, Any]:
+    """The filter as a configuration file has it; without any, all messages match."""
+    given = [sql is not None, bool(correlation or properties), nothing]
+    if sum(given) > 1:
+        raise ConfigError("A rule has one filter: give --sql, conditions or --nothing.")
+    if sql is not None:
+        return {"sql": sql}
+    if correlation or properties:
+        conditions: dict[str, Any] = dict(pairs("--correlation", correlation))
+        if properties:
+            conditions["properties"] = dict(pairs("--property", properties))
+        return {"correlation": conditions}
+    return {"false": {}} if nothing else {"true": {}}
+
+
+@app.command()
+def create(
+    topic: Topic,
+    subscription: Subscription,
+    name: Name,
+    sql: Sql = None,
+    correlation: Correlation = None,
+    properties: Properties = None,
+    nothing: Nothing = False,
+    action: Action = None,
+    data: Data = DATA,
+    namespace: NamespaceName = None,
+    as_json: Json = False,
+) -> None:
+    """Add a rule; without a filter it lets every message through."""
+    condition = _filter(sql, correlation, properties, nothing)
+    rule = rule_from({"name": name, "filter": condition, "action": action})
+    with opened(data, namespace) as (place, now_ms):
+        entity = find(place, EntityPath(topic, subscription), "subscription")
+        rule = dataclasses.replace(rule, created_at_ms=now_ms)
+        place.entities.add_rule(entity, rule, now_ms)
+    show(rule_json(rule), as_json)
+
+
+@app.command()
+def update(
+    topic: Topic,
+    subscription: Subscription,
+    name: Name,
+    sql: Sql = None,
+    correlation: Correlation = None,
+    properties: Properties = None,
+    nothing: Nothing = False,
+    action: Action = None,
+    data: Data = DATA,
+    namespace: NamespaceName = None,
+    as_json: Json = False,
+) -> None:
+    """Give a rule another filter and action."""
+    condition = _filter(sql, correlation, properties, nothing)
+    rule = rule_from({"name": name, "filter": condition, "action": action})
+    with opened(data, namespace) as (place, now_ms):
+        entity = find(place, EntityPath(topic, subscription), "subscription")
+        rule = dataclasses.replace(rule, created_at_ms=now_ms)
+        place.entities.replace_rule(entity, rule, now_ms)
+    show(rule_json(rule), as_json)
+
+
+@app.command("list")
+def list_all(
+    topic: Topic,
+    subscription: Subscription,
+    data: Data = DATA,
+    namespace: NamespaceName = None,
+    as_json: Json = False,
+) -> None:
+    """List the rules of a subscription."""
+    with opened(data, namespace) as (place, _):
+        entity = find(place, EntityPath(topic, subscription), "subscription")
+        results = [rule_json(rule.description) for rule in entity.rules.values()]
+    show_all(results, ("name", "filter", "action"), as_json)
+
+
+@app.command("show")
+def show_one(
+    topic: Topic,
+    subscription: Subscription,
+    name: Name,
+    data: Data = DATA,
+    namespace: NamespaceName = None,
+    as_json: Json = False,
+) -> None:
+    """Show a rule."""
+    with opened(data, namespace) as (place, _):
+        entity = find(place, EntityPath(topic, subscription), "subscription")
+        rule = entity.rules.get(name.lower())
+        if rule is None:
+            raise EntityNotFound(f"{entity.name}/Rules/{name}")
+    show(rule_json(rule.description), as_json)
+
+
+@app.command()
+def delete(
+    topic: Topic,
+    subscription: Subscription,
+    name: Name,
+    data: Data = DATA,
+    namespace: NamespaceName = None,
+    as_json: Json = False,
+) -> None:
+    """Delete a rule; a subscription without rules gets no messages."""
+    with opened(data, namespace) as (place, now_ms):
+        entity = find(place, EntityPath(topic, subscription), "subscription")
+        place.entities.remove_rule(entity, name, now_ms)
+    show({"deleted": f"{entity.name}/Rules/{name}"}, as_json)

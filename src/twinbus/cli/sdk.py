@@ -1,0 +1,77 @@
+"""The official client, as the `message` commands use it.
+
+Owns the import (it is optional), how a connection string becomes a client, and how its
+errors become ours. Rule: no error of the client shows a key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from twinbus.cli.secret import read_secret
+from twinbus.core.sas import parse_connection_string
+from twinbus.errors import ConfigError, TwinbusError
+
+if TYPE_CHECKING:
+    from azure.servicebus import ServiceBusClient
+
+_RETRIES = 1
+
+ConnectionText = Annotated[
+    str,
+    typer.Option(
+        "--connection-string",
+        envvar="TWINBUS_CONNECTION_STRING",
+        show_envvar=True,
+        help="How to reach the namespace; @FILE and env:NAME keep it secret.",
+    ),
+]
+CaFile = Annotated[
+    Path | None,
+    typer.Option(help="The authority to trust: ca_file of the server's ready line."),
+]
+
+
+class ClientFailed(TwinbusError):
+    """The namespace refused, or could not be reached."""
+
+
+@contextmanager
+def connected(given: str, ca_file: Path | None) -> Iterator[ServiceBusClient]:
+    """A client for a connection string; its errors come out as `ClientFailed`."""
+    try:
+        from azure.servicebus import ServiceBusClient, TransportType
+        from azure.servicebus.exceptions import ServiceBusError
+    except ImportError:
+        raise ConfigError(
+            "This needs the official client: pip install azure-servicebus"
+        ) from None
+    secret = read_secret(given)
+    parsed = parse_connection_string(secret.reveal())
+    options: dict[str, Any] = {"retry_total": _RETRIES}
+    if ca_file is not None:
+        if not ca_file.exists():
+            raise ConfigError(f"{ca_file} does not exist. Check --ca-file.")
+        options["connection_verify"] = str(ca_file)
+    if parsed.port is not None and not parsed.dev:
+        # With TLS the client drops a port, unless it is told in this way.
+        options["custom_endpoint_address"] = f"sb://{parsed.host}:{parsed.port}"
+        options["transport_type"] = TransportType.Amqp
+    try:
+        text = secret.reveal()
+        with ServiceBusClient.from_connection_string(text, **options) as client:
+            yield client
+    except (ServiceBusError, ValueError, OSError) as error:
+        raise ClientFailed(_why(error).replace(secret.reveal(), "***")) from error
+
+
+def _why(error: Exception) -> str:
+    """What happened, in one line; the client often keeps the reason inside."""
+    inner = getattr(error, "inner_exception", None)
+    texts = [" ".join(str(one).split()) for one in (error, inner) if one is not None]
+    return " ".join(dict.fromkeys(filter(None, texts))) or type(error).__name__

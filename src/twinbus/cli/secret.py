@@ -1,0 +1,42 @@
+"""Secrets on the command line: as they are, from a file, or from the environment.
+
+`@FILE` reads a file and `env:NAME` a variable, so that keys stay out of the history of
+the shell and out of the list of processes.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from twinbus.core.sas import Secret
+from twinbus.errors import ConfigError
+
+# Long enough for any connection string, short enough for a file given by mistake.
+_CHARS_MAX = 16 * 1024
+
+
+def read_secret(given: str) -> Secret:
+    """The secret that an option stands for."""
+    if given.startswith("@"):
+        return Secret(_from_file(Path(given[1:])))
+    if given.startswith("env:"):
+        name = given.removeprefix("env:")
+        value = os.environ.get(name)
+        if not value:
+            raise ConfigError(f"The environment has no variable {name}. Set it first.")
+        return Secret(value.strip())
+    return Secret(given.strip())
+
+
+def _from_file(file: Path) -> str:
+    try:
+        with file.open(encoding="utf-8") as stream:
+            text = stream.read(_CHARS_MAX)
+    except UnicodeDecodeError:
+        raise ConfigError(f"{file} is not a text file.") from None
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read ({error.strerror}).") from error
+    if not text.strip():
+        raise ConfigError(f"{file} is empty. Write the connection string into it.")
+    return text.strip()

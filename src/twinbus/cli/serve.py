@@ -1,0 +1,256 @@
+"""`twinbus serve`: runs namespaces until a signal comes.
+
+Owns the meaning of its options, the ready line on standard output (the only line there)
+and the log on standard error, one line per event.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from twinbus.errors import ConfigError
+
+if TYPE_CHECKING:
+    from twinbus.server.config import NamespaceConfig
+    from twinbus.server.supervisor import ServerOptions, Supervisor
+
+# The name in Microsoft's sample of a Config.json.
+DEV_NAMESPACE = "sbemulatorns"
+DEV_HOST = "127.0.0.1"
+DEV_PORTS = {"amqp": 5672, "http": 5300}
+TLS_HOST = "0.0.0.0"  # noqa: S104 - what a server is for; in TLS only
+TLS_PORTS = {"amqps": 5671, "https": 443}
+DATA = Path("twinbus-data")
+
+# New objects before a collection. The hot path makes many that die young by themselves;
+# the default of 700 would look at the rest again and again.
+_GC_OBJECTS = 50_000
+
+app = typer.Typer()
+
+_PORT = "The first namespace's {}; the next ones count up, 0 picks free ones."
+
+Names = Annotated[
+    list[str] | None,
+    typer.Option("--namespace", help="A namespace to serve; several are allowed."),
+]
+Dev = Annotated[
+    bool,
+    typer.Option(
+        "--dev", help="Loopback only, in clear text, with the emulator's known key."
+    ),
+]
+Data = Annotated[Path, typer.Option(help="The folder that keeps everything.")]
+ListenHost = Annotated[str | None, typer.Option(help="The address to listen on.")]
+AmqpPort = Annotated[int | None, typer.Option(help=_PORT.format("port for AMQP"))]
+AmqpsPort = Annotated[int | None, typer.Option(help=_PORT.format("port for AMQP, TLS"))]
+HttpPort = Annotated[int | None, typer.Option(help=_PORT.format("port for HTTP"))]
+HttpsPort = Annotated[int | None, typer.Option(help=_PORT.format("port for HTTPS"))]
+Config = Annotated[
+    Path | None,
+    typer.Option(help="Entities: YAML, JSON, or the emulator's Config.json."),
+]
+AllowPlaintext = Annotated[
+    bool,
+    typer.Option(
+        "--allow-plaintext",
+        help="Let keys and messages cross the network in clear text.",
+    ),
+]
+Certificates = Annotated[
+    list[Path] | None,
+    typer.Option("--certificate", help="A certificate chain; several by host name."),
+]
+PrivateKeys = Annotated[
+    list[Path] | None,
+    typer.Option("--private-key", help="Its key, in the order of --certificate."),
+]
+TlsHosts = Annotated[
+    list[str] | None,
+    typer.Option("--tls-host", help="One more name in the server's own certificate."),
+]
+MessageRate = Annotated[
+    int | None,
+    typer.Option(min=1, help="Messages per second that a namespace accepts."),
+]
+LogLevel = Annotated[str, typer.Option(help="debug, info, warning or error.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The options as they were given."""
+
+    names: list[str]
+    dev: bool
+    data: Path
+    host: str | None
+    ports: Mapping[str, int | None]
+    config: Path | None
+    allow_plaintext: bool
+    certificates: list[Path]
+    private_keys: list[Path]
+    tls_hosts: list[str]
+    message_rate: int | None
+
+
+@app.command()
+def serve(
+    namespace: Names = None,
+    dev: Dev = False,
+    data: Data = DATA,
+    host: ListenHost = None,
+    amqp_port: AmqpPort = None,
+    amqps_port: AmqpsPort = None,
+    http_port: HttpPort = None,
+    https_port: HttpsPort = None,
+    config: Config = None,
+    allow_plaintext: AllowPlaintext = False,
+    certificate: Certificates = None,
+    private_key: PrivateKeys = None,
+    tls_host: TlsHosts = None,
+    message_rate: MessageRate = None,
+    log_level: LogLevel = "info",
+) -> None:
+    """Run namespaces until SIGTERM or SIGINT; print one JSON line when ready."""
+    given = Given(
+        names=namespace or [],
+        dev=dev,
+        data=data,
+        host=host,
+        ports={
+            "amqp": amqp_port,
+            "amqps": amqps_port,
+            "http": http_port,
+            "https": https_port,
+        },
+        config=config,
+        allow_plaintext=allow_plaintext,
+        certificates=certificate or [],
+        private_keys=private_key or [],
+        tls_hosts=tls_host or [],
+        message_rate=message_rate,
+    )
+    _log_to_stderr(log_level)
+    _run(options_from(given))
+
+
+def options_from(given: Given) -> ServerOptions:
+    """What the server is asked to be; refuses options that contradict each other."""
+    from twinbus.server.certificates import TlsOptions
+    from twinbus.server.listener import ListenOptions, is_loopback
+    from twinbus.server.supervisor import ServerOptions
+
+    host = given.host or (DEV_HOST if given.dev else TLS_HOST)
+    if given.dev and not is_loopback(host):
+        raise ConfigError(
+            f"--dev uses a key that everybody knows, so it cannot listen on {host}. "
+            "Leave --host out, or leave --dev out."
+        )
+    if len(given.certificates) != len(given.private_keys):
+        raise ConfigError("Give one --private-key for each --certificate.")
+    defaults = DEV_PORTS if given.dev else TLS_PORTS
+    asked = {kind: port for kind, port in given.ports.items() if port is not None}
+    # Any port without --dev says what is wanted; the defaults are for those who do not.
+    ports = {**defaults, **asked} if given.dev or not asked else asked
+    pairs = zip(given.certificates, given.private_keys, strict=True)
+    return ServerOptions(
+        namespaces=_namespaces(given),
+        data=given.data,
+        listen=ListenOptions(host, ports, given.allow_plaintext),
+        dev=given.dev,
+        tls=TlsOptions(tuple(pairs), tuple(given.tls_hosts)),
+        message_rate=given.message_rate,
+    )
+
+
+def _namespaces(given: Given) -> list[NamespaceConfig]:
+    from twinbus.core.names import check_namespace_name
+    from twinbus.server.config import NamespaceConfig, load_config
+
+    configured = load_config(given.config) if given.config else []
+    by_key = {config.name.lower(): config for config in configured}
+    if not given.names:
+        if configured:
+            return configured
+        if not given.dev:
+            raise ConfigError("Say which namespace to serve: --namespace NAME.")
+        return [NamespaceConfig(DEV_NAMESPACE)]
+    chosen: dict[str, NamespaceConfig] = {}
+    for name in given.names:
+        check_namespace_name(name)
+        if name.lower() in chosen:
+            raise ConfigError(f"--namespace {name} is given twice. Leave one out.")
+        chosen[name.lower()] = by_key.get(name.lower()) or NamespaceConfig(name)
+    for key, config in by_key.items():
+        if key not in chosen:
+            logging.getLogger("twinbus.server").warning(
+                "%s: namespace %s is not served, since --namespace does not name it",
+                given.config,
+                config.name,
+            )
+    return list(chosen.values())
+
+
+def _run(options: ServerOptions) -> None:
+    import asyncio
+
+    import uvloop
+
+    from twinbus.server.supervisor import Supervisor
+
+    _allow_files()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(Supervisor(options)))
+
+
+def _allow_files() -> None:
+    """Take as many open files as the system lets us: each connection is one."""
+    import resource
+
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+async def _serve(supervisor: Supervisor) -> None:
+    import asyncio
+    import signal
+
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    ready = await supervisor.start()
+    try:
+        # What exists now lives as long as the server: never look at it again.
+        gc.freeze()
+        gc.set_threshold(_GC_OBJECTS)
+        gc.enable()
+        print(json.dumps(ready), flush=True)
+        await stopped.wait()
+    finally:
+        await supervisor.stop()
+
+
+class OneLine(logging.Formatter):
+    """Writes an event as one line, whatever is in it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return " | ".join(super().format(record).splitlines())
+
+
+def _log_to_stderr(level: str) -> None:
+    known = {"debug", "info", "warning", "error"}
+    if level.lower() not in known:
+        raise ConfigError(f"--log-level {level} is not one of {', '.join(known)}.")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

@@ -1,0 +1,102 @@
+"""`twinbus subscription`: subscriptions in a data folder that no server has."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from twinbus.cli.offline import DATA, Data, NamespaceName, find, opened
+from twinbus.cli.output import Json, entity_json, show, show_all
+from twinbus.cli.settings import changed_by, subscription_from, with_settings
+from twinbus.core.entity import SubscriptionDescription
+from twinbus.core.names import EntityPath
+
+app = typer.Typer(
+    help="Subscriptions of a namespace, while no server has its data folder.",
+    no_args_is_help=True,
+)
+
+Topic = Annotated[str, typer.Argument(help="The name of the topic.")]
+Name = Annotated[str, typer.Argument(help="The name of the subscription.")]
+
+_COLUMNS = ("name", "status", "active_messages", "dead_letter_messages", "size_bytes")
+
+
+@app.command()
+@with_settings(SubscriptionDescription)
+def create(
+    topic: Topic,
+    name: Name,
+    data: Data = DATA,
+    namespace: NamespaceName = None,
+    as_json: Json = False,
+    **settings: Any,
+) -> None:
+    """Create a subscription."""
+    with opened(data, namespace, make=True) as (place, now_ms):
+        entity = place.entities.create(subscription_from(topic, name, settings), now_ms)
+        result = entity_json(entity, place.store)
+    show(result, as_json)
+
+
+@app.command("list")
+def list_all(
+    topic: Topic,
+    data: Data = DATA,
+    namespace: NamespaceName = None,
+    as_json: Json = False,
+) -> None:
+    """List the subscriptions with their counts."""
+    with opened(data, namespace) as (place, _):
+        found = find(place, EntityPath(topic), "topic").subscriptions.values()
+        results = [entity_json(entity, place.store) for entity in found]
+    show_all(sorted(results, key=lambda one: one["name"].lower()), _COLUMNS, as_json)
+
+
+@app.command("show")
+def show_one(
+    topic: Topic,
+    name: Name,
+    data: Data = DATA,
+    namespace: NamespaceName = None,
+    as_json: Json = False,
+) -> None:
+    """Show the settings and counts of a subscription."""
+    with opened(data, namespace) as (place, _):
+        entity = find(place, EntityPath(topic, name), "subscription")
+        result = entity_json(entity, place.store)
+    show(result, as_json)
+
+
+@app.command()
+@with_settings(SubscriptionDescription)
+def update(
+    topic: Topic,
+    name: Name,
+    data: Data = DATA,
+    namespace: NamespaceName = None,
+    as_json: Json = False,
+    **settings: Any,
+) -> None:
+    """Change settings of a subscription; those that are not given stay as they are."""
+    with opened(data, namespace) as (place, now_ms):
+        old = find(place, EntityPath(topic, name), "subscription").description
+        assert isinstance(old, SubscriptionDescription)
+        new = changed_by(old, subscription_from(topic, name, settings), settings)
+        result = entity_json(place.entities.update(new, now_ms), place.store)
+    show(result, as_json)
+
+
+@app.command()
+def delete(
+    topic: Topic,
+    name: Name,
+    data: Data = DATA,
+    namespace: NamespaceName = None,
+    as_json: Json = False,
+) -> None:
+    """Delete a subscription and all of its messages."""
+    with opened(data, namespace) as (place, _):
+        place.delete(find(place, EntityPath(topic, name), "subscription").path)
+    show({"deleted": EntityPath(topic, name).text}, as_json)

@@ -1,0 +1,96 @@
+"""`twinbus topic`: topics of a namespace, while no server has its data folder."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from twinbus.cli.offline import DATA, Data, NamespaceName, find, opened
+from twinbus.cli.output import Json, entity_json, show, show_all
+from twinbus.cli.settings import changed_by, topic_from, with_settings
+from twinbus.core.entity import TopicDescription
+from twinbus.core.names import EntityPath
+
+app = typer.Typer(
+    help="Topics of a namespace, while no server has its data folder.",
+    no_args_is_help=True,
+)
+
+Name = Annotated[str, typer.Argument(help="The name of the topic.")]
+
+_COLUMNS = ("name", "status", "subscriptions", "scheduled_messages")
+
+
+@app.command()
+@with_settings(TopicDescription)
+def create(
+    name: Name,
+    data: Data = DATA,
+    namespace: NamespaceName = None,
+    as_json: Json = False,
+    **settings: Any,
+) -> None:
+    """Create a topic."""
+    with opened(data, namespace, make=True) as (place, now_ms):
+        entity = place.entities.create(topic_from(name, settings), now_ms)
+        result = entity_json(entity, place.store)
+    show(result, as_json)
+
+
+@app.command("list")
+def list_all(
+    data: Data = DATA,
+    namespace: NamespaceName = None,
+    as_json: Json = False,
+) -> None:
+    """List the topics with their counts."""
+    with opened(data, namespace) as (place, _):
+        found = [entity for entity in place.entities if entity.kind == "topic"]
+        results = [entity_json(entity, place.store) for entity in found]
+    show_all(sorted(results, key=lambda one: one["name"].lower()), _COLUMNS, as_json)
+
+
+@app.command("show")
+def show_one(
+    name: Name,
+    data: Data = DATA,
+    namespace: NamespaceName = None,
+    as_json: Json = False,
+) -> None:
+    """Show the settings and counts of a topic."""
+    with opened(data, namespace) as (place, _):
+        entity = find(place, EntityPath(name), "topic")
+        result = entity_json(entity, place.store)
+    show(result, as_json)
+
+
+@app.command()
+@with_settings(TopicDescription)
+def update(
+    name: Name,
+    data: Data = DATA,
+    namespace: NamespaceName = None,
+    as_json: Json = False,
+    **settings: Any,
+) -> None:
+    """Change settings of a topic; those that are not given stay as they are."""
+    with opened(data, namespace) as (place, now_ms):
+        old = find(place, EntityPath(name), "topic").description
+        assert isinstance(old, TopicDescription)
+        new = changed_by(old, topic_from(name, settings), settings)
+        result = entity_json(place.entities.update(new, now_ms), place.store)
+    show(result, as_json)
+
+
+@app.command()
+def delete(
+    name: Name,
+    data: Data = DATA,
+    namespace: NamespaceName = None,
+    as_json: Json = False,
+) -> None:
+    """Delete a topic with its subscriptions and all of their messages."""
+    with opened(data, namespace) as (place, _):
+        place.delete(find(place, EntityPath(name), "topic").path)
+    show({"deleted": EntityPath(name).text}, as_json)

@@ -1,0 +1,215 @@
+"""The whole error tree, sorted by who must act.
+
+    TwinbusError
+    ├── CallerError      they asked for something wrong; the text says what to change
+    ├── PeerError        malformed or hostile bytes; the narrowest thing closes
+    ├── BusyError        try again later
+    ├── RemoteError      a client was told no by its server; the condition says why
+    ├── StoreFault       the shard stops accepting; a failed sync is never retried
+    └── Bug              an assertion; the process should crash
+
+Every error carries the AMQP condition that a peer is told. Knows nothing about frames.
+"""
+
+from __future__ import annotations
+
+
+class TwinbusError(Exception):
+    """Something went wrong."""
+
+    condition = "amqp:internal-error"
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__(text or (self.__doc__ or "").strip().splitlines()[0])
+
+    @property
+    def text(self) -> str:
+        return str(self.args[0])
+
+
+class CallerError(TwinbusError):
+    """The request cannot be carried out as it stands."""
+
+    condition = "amqp:not-allowed"
+
+
+class InvalidField(CallerError):
+    """A field has a value that is not allowed."""
+
+    condition = "amqp:invalid-field"
+
+
+class ArgumentError(CallerError):
+    """An argument is missing or has a wrong value."""
+
+    condition = "com.microsoft:argument-error"
+
+
+class ArgumentOutOfRange(CallerError):
+    """An argument is outside its range."""
+
+    condition = "com.microsoft:argument-out-of-range"
+
+
+class Unauthorized(CallerError):
+    """The claim does not give the right that this needs."""
+
+    condition = "amqp:unauthorized-access"
+
+
+class EntityNotFound(CallerError):
+    """The messaging entity could not be found."""
+
+    condition = "amqp:not-found"
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"The messaging entity '{path}' could not be found. "
+            "Check the name, or create it first."
+        )
+
+
+class EntityExists(CallerError):
+    """The messaging entity already exists."""
+
+    condition = "com.microsoft:entity-already-exists"
+
+
+class EntityDisabled(CallerError):
+    """The messaging entity is disabled for this operation."""
+
+    condition = "com.microsoft:entity-disabled"
+
+
+class QuotaExceeded(CallerError):
+    """The messaging entity has reached its maximum size."""
+
+    condition = "amqp:resource-limit-exceeded"
+
+
+class MessageTooLarge(CallerError):
+    """The message is larger than the entity allows."""
+
+    condition = "amqp:link:message-size-exceeded"
+
+
+class NotImplementedByServer(CallerError):
+    """The operation is not known."""
+
+    condition = "amqp:not-implemented"
+
+
+class LockLost(CallerError):
+    """The lock supplied is invalid. Either the lock expired, or the message has \
+already been removed from the queue."""
+
+    condition = "com.microsoft:message-lock-lost"
+
+
+class SessionLockLost(CallerError):
+    """The session lock has expired on this session. Accept the session again."""
+
+    condition = "com.microsoft:session-lock-lost"
+
+
+class SessionCannotBeLocked(CallerError):
+    """The requested session is held by another receiver."""
+
+    condition = "com.microsoft:session-cannot-be-locked"
+
+
+class MessageNotFound(CallerError):
+    """A message with that sequence number could not be found."""
+
+    condition = "com.microsoft:message-not-found"
+
+
+class OperationTimeout(CallerError):
+    """The operation did not complete within the allotted time."""
+
+    condition = "com.microsoft:timeout"
+
+
+class TransactionUnknown(CallerError):
+    """The transaction does not exist, or has ended."""
+
+    condition = "amqp:transaction:unknown-id"
+
+
+class FilterError(CallerError):
+    """A filter or action expression cannot be used."""
+
+    condition = "com.microsoft:argument-error"
+
+
+class ConfigError(CallerError):
+    """The configuration cannot be used."""
+
+
+class PeerError(TwinbusError):
+    """The peer broke the protocol."""
+
+    condition = "amqp:connection:framing-error"
+
+
+class DecodeError(PeerError):
+    """Bytes that are not valid AMQP."""
+
+    condition = "amqp:decode-error"
+
+
+class FrameError(PeerError):
+    """A frame that cannot be read, or does not belong here."""
+
+    condition = "amqp:connection:framing-error"
+
+
+class LimitExceeded(PeerError):
+    """The peer went over a limit."""
+
+    condition = "amqp:resource-limit-exceeded"
+
+
+class BusyError(TwinbusError):
+    """The server is busy. Wait 10 seconds and try again."""
+
+    condition = "com.microsoft:server-busy"
+
+
+class StoreFault(TwinbusError):
+    """The message store failed. Nothing was accepted; the server needs attention."""
+
+    condition = "amqp:internal-error"
+
+
+class Bug(TwinbusError):
+    """An invariant does not hold. This is a defect of twinbus."""
+
+
+# -- clients -----------------------------------------------------------------------
+
+
+class RemoteError(TwinbusError):
+    """The other side refused this, or ended what it needs."""
+
+    def __init__(self, condition: str, text: str = "") -> None:
+        super().__init__(text or f"The other side refused: {condition}.")
+        self.condition = condition
+
+
+class Disconnected(RemoteError):
+    """The connection is gone. What was not answered may or may not have happened."""
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__("amqp:connection:forced", text or self.__doc__ or "")
+
+
+class SendRefused(RemoteError):
+    """Some of the messages were refused; all others were accepted."""
+
+    def __init__(self, failures: dict[int, RemoteError]) -> None:
+        place, first = next(iter(failures.items()))
+        text = f"{len(failures)} messages were refused, the first at {place}: "
+        super().__init__(first.condition, text + first.text)
+        # The reason for each, by its place among the messages.
+        self.failures = failures

@@ -1,0 +1,157 @@
+"""Every bound of the system, with its unit last and its reason.
+
+A limit lives here or it does not exist. Nothing else belongs in this file.
+"""
+
+from __future__ import annotations
+
+# -- codec -----------------------------------------------------------------------
+
+# The SDKs nest at most a handful of levels; the Python SDK itself stops at 64.
+CODEC_DEPTH_MAX = 32
+# Values in one performative. The largest honest one is an attach with some filters.
+PERFORMATIVE_NODES_MAX = 1024
+# Values in one message section that the broker decodes (never the body).
+SECTION_NODES_MAX = 16 * 1024
+
+# -- frames ----------------------------------------------------------------------
+
+# What the real service announces.
+FRAME_BYTES_MAX = 64 * 1024
+# Large enough for a long bearer token; 10,000 silent peers cost 80 MiB.
+# RabbitMQ uses the same figure.
+HANDSHAKE_FRAME_BYTES_MAX = 8 * 1024
+# All bytes of one peer before its first claim.
+HANDSHAKE_BYTES_MAX = 64 * 1024
+# RabbitMQ and Artemis both wait this long for a login.
+HANDSHAKE_SECONDS_MAX = 10
+# The smallest frame size that AMQP allows a peer to announce.
+FRAME_BYTES_MIN = 512
+
+# -- connections -----------------------------------------------------------------
+
+# Azure's figure for AMQP.
+CONNECTIONS_MAX = 5000
+# One machine must not take all of them. Loopback is exempt.
+CONNECTIONS_PER_ADDRESS_MAX = 1000
+# Azure announces 4,999 as channel-max. The JavaScript SDK uses a session per link.
+SESSIONS_PER_CONNECTION_MAX = 5000
+LINKS_PER_SESSION_MAX = 256
+# As Azure; enforced at twice this, because the Python SDK's heartbeat may be late.
+IDLE_TIMEOUT_MS = 240_000
+# Frames that a peer may send before it has to wait for a window update.
+SESSION_WINDOW_FRAMES = 5000
+# A peer that does not read: this much is buffered, then nothing is read from it.
+WRITE_BUFFER_BYTES_MAX = 1024 * 1024
+# ... and after this long without progress it is closed.
+WRITE_STALL_SECONDS_MAX = 30
+
+# -- links -----------------------------------------------------------------------
+
+# As the real service grants; refilled at half.
+CREDIT_WINDOW = 1000
+# Deliveries that one receiver may hold without settling.
+UNSETTLED_PER_LINK_MAX = 2048
+# A waiting "next session" without its own timeout.
+SESSION_WAIT_MS = 60_000
+
+# -- messages --------------------------------------------------------------------
+
+MESSAGE_BYTES_MAX = 256 * 1024
+# Entities may ask for up to this (Premium's large messages).
+MESSAGE_BYTES_CEILING = 100 * 1024 * 1024
+PROPERTIES_BYTES_MAX = 64 * 1024
+PROPERTY_BYTES_MAX = 32 * 1024
+MESSAGE_ID_CHARS_MAX = 128
+SESSION_ID_CHARS_MAX = 128
+PARTITION_KEY_CHARS_MAX = 128
+# Messages in one batch transfer; a batch is at most a message in bytes anyway.
+BATCH_MESSAGES_MAX = 4500
+
+# -- entities --------------------------------------------------------------------
+
+ENTITY_PATH_CHARS_MAX = 260
+SUBSCRIPTION_NAME_CHARS_MAX = 50
+RULE_NAME_CHARS_MAX = 50
+FILTERS_PER_TOPIC_MAX = 2000
+FILTER_CHARS_MAX = 1024
+FILTER_EXPRESSIONS_MAX = 32
+FORWARD_HOPS_MAX = 4
+AUTHORIZATION_RULES_MAX = 12
+
+# -- requests --------------------------------------------------------------------
+
+TRANSACTION_MESSAGES_MAX = 100
+TRANSACTION_SECONDS_MAX = 120
+PEEK_MESSAGES_MAX = 250
+TOKEN_BYTES_MAX = 1024
+
+# -- names and properties of entities ----------------------------------------------
+
+# The namespace is the first label of a host name; Azure stops at 50.
+NAMESPACE_NAME_CHARS_MAX = 50
+# The real service's ranges, in the order of its documentation.
+LOCK_MS_MIN = 5_000
+LOCK_MS_MAX = 300_000
+DUPLICATE_WINDOW_MS_MIN = 20_000
+DUPLICATE_WINDOW_MS_MAX = 7 * 86_400_000
+TIME_TO_LIVE_MS_MIN = 1_000
+AUTO_DELETE_MS_MIN = 300_000
+DELIVERY_COUNT_MAX = 2_147_483_647
+USER_METADATA_CHARS_MAX = 1024
+# What an entity may ask for when it wants more than the default message size.
+MESSAGE_KILOBYTES_DEFAULT = 256
+MESSAGE_KILOBYTES_MIN = 1024
+MESSAGE_KILOBYTES_MAX = 102_400
+# Azure ends at 80 GiB. One database file of 1 TiB is as far as ours was thought.
+ENTITY_MEGABYTES_MAX = 1024 * 1024
+# A throttle above this is no throttle.
+MESSAGE_RATE_MAX = 10_000_000
+# Long enough for any generated key; HMAC would take more, a form field should not.
+KEY_CHARS_MAX = 256
+KEY_NAME_CHARS_MAX = 256
+# The end of year 9999, in seconds since the epoch: the last second that clients print.
+TOKEN_EXPIRY_SECONDS_MAX = 253_402_300_799
+# A namespace file with the limits of entities above stays far below this.
+CONFIG_BYTES_MAX = 16 * 1024 * 1024
+
+# -- filters ---------------------------------------------------------------------
+
+# NOT and minus signs in a row, calls inside calls. People write two or three; each
+# level costs a Python frame when the filter runs.
+FILTER_DEPTH_MAX = 32
+# Work of one filter or action on one message. A step is a node of the expression, a
+# character that LIKE looks at one by one, or 64 characters that it compares at once.
+# The largest honest filter (32 LIKEs over 4 KiB of text) needs half of this at most,
+# and all of it is some tens of milliseconds.
+FILTER_STEPS_MAX = 256 * 1024
+
+# -- codec, continued --------------------------------------------------------------
+
+# Values that an input may hold beyond one per byte. Only elements of arrays can take
+# no bytes at all; 64 of them at 64 bytes each are 4 KiB.
+CODEC_FREE_NODES = 64
+# The specification's figure.
+DELIVERY_TAG_BYTES_MAX = 32
+
+# -- requests, continued -----------------------------------------------------------
+
+# A peek stops here, after one message at least; clients go on from the last number.
+PEEK_BYTES_MAX = 1024 * 1024
+# Deferred messages are answered all together: the largest message and some more.
+DEFERRED_BYTES_MAX = 128 * 1024 * 1024
+# What one look into a container reads while a request removes messages.
+SWEEP_BYTES_MAX = 4 * 1024 * 1024
+# Session names in one reply; the Python SDK asks for 100.
+SESSIONS_PER_REPLY_MAX = 1000
+# The end of year 9999. Scheduled times end before it, and clients send it (some add a
+# millisecond) for "any time at all".
+TIME_MS_MAX = 253_402_300_799_999
+
+# -- administration ----------------------------------------------------------------
+
+# A description with twelve authorization rules or a rule with many properties stays
+# far below this.
+ADMIN_BODY_BYTES_MAX = 256 * 1024
+# Entries of one page; as the real service, which clients follow with next links.
+ADMIN_PAGE_ENTRIES_MAX = 100

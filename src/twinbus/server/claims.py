@@ -1,0 +1,98 @@
+"""Claims of one connection: tokens put to `$cbs`, and what they allow.
+
+Rights default to none. Every decision goes through `core.rights.allowed`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from twinbus.core.names import CBS, EntityPath, parse_address
+from twinbus.core.rights import Claim, Operation, allowed, claim_for, renewed
+from twinbus.errors import EntityNotFound, TwinbusError, Unauthorized
+from twinbus.server.replies import reply_node
+from twinbus.wire.events import Delivered
+from twinbus.wire.performatives import Accepted
+from twinbus.wire.sections import Request, encode_reply
+from twinbus.wire.types import Int
+
+if TYPE_CHECKING:
+    from twinbus.server.connection import ServerConnection
+
+_ACCEPTED = Accepted()
+
+
+class Claims:
+    """What a connection may do."""
+
+    def __init__(self, connection: ServerConnection) -> None:
+        self._connection = connection
+        self._by_audience: dict[str, Claim] = {}
+
+    def allow(self, operation: Operation, path: EntityPath) -> None:
+        """Return if a live claim gives the right; else raise `Unauthorized`."""
+        allowed(self._by_audience.values(), operation, path, self._now_s())
+
+    def put(self, audience: str, token: str) -> Claim:
+        """Prove a token and keep its claim."""
+        connection = self._connection
+        target = parse_address(audience)
+        host = connection.host
+        now_s = self._now_s()
+        claim = claim_for(
+            token, lambda key: connection.port.rules_of(host, key), target, now_s
+        )
+        if not target.is_namespace and host.namespace.entities.find(target.key) is None:
+            raise EntityNotFound(target.text)
+        old = self._by_audience.get(target.scope_key)
+        claim = renewed(old, claim, now_s)
+        self._by_audience[target.scope_key] = claim
+        return claim
+
+    def _now_s(self) -> int:
+        return self._connection.host.clock.now_ms() // 1000
+
+
+class CbsNode:
+    """Our end of the link on which a client puts tokens."""
+
+    def __init__(self, connection: ServerConnection) -> None:
+        self._connection = connection
+
+    def on_delivery(self, delivery: Delivered) -> None:
+        """A token came."""
+        connection = self._connection
+        session = delivery.link.session
+        if not delivery.settled:
+            session.answer(delivery.delivery_id, delivery.delivery_id, _ACCEPTED)
+        request = Request(delivery.payload)
+        status, text = self._decide(request)
+        node = reply_node(connection, session, CBS, request.reply_to)
+        if node is not None:
+            properties: dict[str, Any] = {
+                "status-code": Int(status),
+                "status-description": text,
+            }
+            node.send(encode_reply(request.message_id, properties, None))
+        connection.flush_soon()
+
+    def on_closed(self) -> None:
+        """Claims belong to the connection and outlive the link."""
+
+    def _decide(self, request: Request) -> tuple[int, str]:
+        properties = request.application_properties
+        audience = properties.get("name")
+        if properties.get("operation") != "put-token":
+            return 400, "The operation must be put-token."
+        if not isinstance(audience, str) or not isinstance(request.body, str):
+            return 400, "put-token needs the property 'name' and a token as its body."
+        try:
+            claim = self._connection.claims.put(audience, request.body)
+        except EntityNotFound as error:
+            return 404, error.text
+        except Unauthorized as error:
+            return 401, error.text
+        except TwinbusError as error:
+            return 400, error.text
+        self._connection.claimed(claim)
+        return 202, "Accepted"

@@ -1,0 +1,153 @@
+"""The authorization rules of a namespace and their keys.
+
+Owns where they are kept (a setting of the namespace's store), how the first one is
+made and how one is changed. Keys are `Secret`s from here on: nothing in this file
+prints one. Every change runs inside the store's transaction.
+Knows nothing about claims: `core/rights.py` says what a key gives.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import secrets
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from twinbus.core.entity import rule_from_json, rule_to_json
+from twinbus.core.rights import AuthorizationRule, Right, check_rules
+from twinbus.core.sas import DEV_KEY_NAME, DEV_KEY_TEXT, Secret, key_from
+from twinbus.errors import ConfigError, EntityExists, EntityNotFound
+from twinbus.store.base import Store
+
+# The rule that every namespace is born with; the real service uses the same name.
+ROOT_RULE_NAME = DEV_KEY_NAME
+SETTING = "authorization_rules"
+
+_KEY_BYTES = 32
+
+
+def new_key() -> Secret:
+    """A random key."""
+    return key_from(secrets.token_bytes(_KEY_BYTES))
+
+
+def load_rules(store: Store) -> list[AuthorizationRule]:
+    """The rules of the namespace, the root rule first; none before `ensure_root`."""
+    return _parse(store.setting(SETTING))
+
+
+def save_rules(store: Store, rules: Sequence[AuthorizationRule]) -> None:
+    """Keep these rules instead of the old ones."""
+    check_rules(rules)
+    store.put_setting(SETTING, json.dumps([rule_to_json(rule) for rule in rules]))
+
+
+def ensure_root(store: Store) -> list[AuthorizationRule]:
+    """Make the root rule with random keys if the namespace has none; returns all."""
+    rules = load_rules(store)
+    if not any(rule.name == ROOT_RULE_NAME for rule in rules):
+        root = AuthorizationRule(ROOT_RULE_NAME, Right.MANAGE, new_key(), new_key())
+        rules.insert(0, root)
+        save_rules(store, rules)
+    return rules
+
+
+def merge_rules(store: Store, wanted: Iterable[AuthorizationRule]) -> None:
+    """Add rules that are missing and change those that differ; others stay."""
+    rules = {rule.name: rule for rule in load_rules(store)}
+    before = dict(rules)
+    rules.update({rule.name: rule for rule in wanted})
+    if rules != before:
+        save_rules(store, list(rules.values()))
+
+
+def add_rule(store: Store, rule: AuthorizationRule) -> None:
+    """Add a rule with a new name."""
+    rules = load_rules(store)
+    if any(other.name == rule.name for other in rules):
+        raise EntityExists(
+            f"The authorization rule '{rule.name}' already exists. "
+            "Delete it first, or choose another name."
+        )
+    save_rules(store, [*rules, rule])
+
+
+def delete_rule(store: Store, name: str) -> None:
+    """Remove a rule; the root rule stays."""
+    rule = find_rule(load_rules(store), name)
+    if rule.name == ROOT_RULE_NAME:
+        raise ConfigError(
+            f"'{name}' cannot be deleted. Give it new keys with `keys regenerate`."
+        )
+    save_rules(store, [other for other in load_rules(store) if other != rule])
+
+
+def regenerate_key(store: Store, name: str, *, secondary: bool) -> AuthorizationRule:
+    """Give a rule another primary or secondary key; the old one ends at once."""
+    rules = load_rules(store)
+    old = find_rule(rules, name)
+    if secondary:
+        new = dataclasses.replace(old, secondary_key=new_key())
+    else:
+        new = dataclasses.replace(old, primary_key=new_key())
+    save_rules(store, [new if rule is old else rule for rule in rules])
+    return new
+
+
+def find_rule(rules: Iterable[AuthorizationRule], name: str) -> AuthorizationRule:
+    """The rule of that name."""
+    for rule in rules:
+        if rule.name == name:
+            return rule
+    raise EntityNotFound(f"authorization rule {name}")
+
+
+def with_dev_key(rules: Iterable[AuthorizationRule]) -> list[AuthorizationRule]:
+    """Let the emulator's documented key stand for the root rule.
+
+    The random key goes on working. The documented one is never stored, so it is gone
+    when the namespace is served without `--dev`.
+    """
+    return [
+        dataclasses.replace(
+            rule, primary_key=Secret(DEV_KEY_TEXT), secondary_key=rule.primary_key
+        )
+        if rule.name == ROOT_RULE_NAME
+        else rule
+        for rule in rules
+    ]
+
+
+def read_rules(folder: Path) -> list[AuthorizationRule]:
+    """The rules of a namespace's folder, also while a server has it.
+
+    Only reads one setting, with a connection that cannot write.
+    """
+    import sqlite3
+
+    from twinbus.store.queries import load
+    from twinbus.store.sqlite_file import FILE_NAME
+
+    file = (folder / FILE_NAME).resolve()
+    if not file.exists():
+        raise ConfigError(
+            f"There is no namespace in {folder}. "
+            "Check --data and --namespace; `twinbus serve` makes a new one."
+        )
+    try:
+        connection = sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)
+        try:
+            query = load("sqlite", "entities")["setting"]
+            row = connection.execute(query, (SETTING,)).fetchone()
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        raise ConfigError(f"{file} cannot be read ({error}).") from error
+    return _parse(None if row is None else str(row[0]))
+
+
+def _parse(text: str | None) -> list[AuthorizationRule]:
+    if text is None:
+        return []
+    return [rule_from_json(data) for data in json.loads(text)]

@@ -1,0 +1,184 @@
+"""A message on its way between containers, and what filters see of it.
+
+A letter is made from a message that came in, or from one that the store kept and that
+goes on (scheduled, forwarded, dead-lettered). It holds bytes and the few values that
+routing needs; nothing is decoded before a rule asks for it.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from twinbus.core.filter_values import MISSING, fold
+from twinbus.core.filters import Changes
+from twinbus.store.base import Record, Stored
+from twinbus.wire import sections
+from twinbus.wire.sections import Incoming
+from twinbus.wire.types import Described, Symbol, Timestamp
+
+_FIELDS = {
+    "MessageId": sections.MESSAGE_ID,
+    "To": sections.TO,
+    "Label": sections.SUBJECT,
+    "ReplyTo": sections.REPLY_TO,
+    "CorrelationId": sections.CORRELATION_ID,
+    "ContentType": sections.CONTENT_TYPE,
+    "SessionId": sections.GROUP_ID,
+    "ReplyToSessionId": sections.REPLY_TO_GROUP_ID,
+}
+
+
+def _to_wire(value: object) -> object:
+    """A value that an action made, as AMQP has it."""
+    if isinstance(value, datetime):
+        zoned = value if value.tzinfo else value.replace(tzinfo=UTC)
+        return Timestamp(int(zoned.timestamp() * 1000))
+    if isinstance(value, timedelta):
+        ticks = value // timedelta(microseconds=1) * 10
+        return Described(Symbol("com.microsoft:timespan"), ticks)
+    return value
+
+
+def _from_wire(value: object) -> object:
+    """A property as filters compare it."""
+    if isinstance(value, Timestamp):
+        return _EPOCH + timedelta(milliseconds=int(value))
+    if isinstance(value, Described) and value.descriptor == "com.microsoft:timespan":
+        return timedelta(microseconds=int(value.value) // 10)
+    return value
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Letter:
+    """One message on its way; `bare` may be replaced, the rest says how it travels."""
+
+    __slots__ = (
+        "bare",
+        "deliveries",
+        "head",
+        "message_id",
+        "origin",
+        "scheduled_ms",
+        "session_id",
+        "source",
+        "ttl_ms",
+    )
+
+    def __init__(self, head: bytes, bare: bytes) -> None:
+        self.head = head
+        self.bare = bare
+        self.message_id: Any = None
+        self.session_id: str | None = None
+        self.ttl_ms: int | None = None
+        self.scheduled_ms: int | None = None
+        self.origin: int | None = None
+        self.source: str | None = None
+        self.deliveries = 0
+
+    @classmethod
+    def incoming(cls, message: Incoming) -> Letter:
+        """A message that a client sent."""
+        letter = cls(message.head(), message.bare)
+        letter.message_id = message.message_id
+        letter.session_id = message.session_id
+        letter.ttl_ms = message.ttl_ms
+        letter.scheduled_ms = message.scheduled_ms
+        return letter
+
+    @classmethod
+    def stored(cls, stored: Stored, now_ms: int) -> Letter:
+        """A kept message that goes on to another container."""
+        letter = cls(stored.head, stored.bare)
+        fields = sections.read_properties(stored.bare)
+        letter.message_id = fields[sections.MESSAGE_ID]
+        letter.session_id = fields[sections.GROUP_ID]
+        letter.origin = stored.origin
+        letter.source = stored.source
+        if stored.expires_ms is not None:
+            letter.ttl_ms = max(stored.expires_ms - now_ms, 0)
+        return letter
+
+    def copy(self) -> Letter:
+        """Another letter with the same content."""
+        twin = Letter(self.head, self.bare)
+        for name in Letter.__slots__:
+            setattr(twin, name, getattr(self, name))
+        return twin
+
+    def changed(self, changes: Changes) -> Letter:
+        """A copy with what a rule's action changes."""
+        twin = self.copy()
+        fields = {
+            _FIELDS[name]: value
+            for name, value in changes.system.items()
+            if name in _FIELDS
+        }
+        if fields:
+            twin.bare = sections.with_properties(twin.bare, fields)
+        if sections.GROUP_ID in fields:
+            session_id = fields[sections.GROUP_ID]
+            twin.session_id = None if session_id is None else str(session_id)
+        ttl = changes.system.get("TimeToLive")
+        if isinstance(ttl, timedelta):
+            twin.ttl_ms = max(int(ttl.total_seconds() * 1000), 0)
+        if changes.properties or changes.removed:
+            old = sections.read_application_properties(twin.bare)
+            new = {k: _to_wire(v) for k, v in changes.merged(old).items()}
+            gone = frozenset(name for name in old if name not in new)
+            twin.bare = sections.with_application_properties(twin.bare, new, gone)
+        return twin
+
+    def record(self, session: str | None, expires_ms: int | None) -> Record:
+        """What the store keeps of it."""
+        return Record(
+            self.head,
+            self.bare,
+            session,
+            expires_ms,
+            self.scheduled_ms,
+            self.origin,
+            self.source,
+            self.deliveries,
+        )
+
+
+class LetterView:
+    """A letter as filters see it (`core.filter_values.MessageView`)."""
+
+    __slots__ = ("_bare", "_fields", "_letter", "_now_ms", "_properties", "_sequence")
+
+    def __init__(self, letter: Letter, sequence: int, now_ms: int) -> None:
+        self._letter = letter
+        self._bare = letter.bare
+        self._sequence = sequence
+        self._now_ms = now_ms
+        self._fields: list[Any] | None = None
+        self._properties: dict[str, Any] | None = None
+
+    def system(self, name: str) -> object:
+        """A system property; None if it is not set."""
+        if name in _FIELDS:
+            if self._fields is None:
+                self._fields = sections.read_properties(self._bare)
+            return self._fields[_FIELDS[name]]
+        if name in ("SequenceNumber", "EnqueuedSequenceNumber"):
+            return self._sequence
+        if name == "EnqueuedTimeUtc":
+            return _EPOCH + timedelta(milliseconds=self._now_ms)
+        if name == "TimeToLive" and self._letter.ttl_ms is not None:
+            return timedelta(milliseconds=self._letter.ttl_ms)
+        if name == "Size":
+            return len(self._bare)
+        if name == "DeliveryCount":
+            return 0
+        return None
+
+    def property(self, name: str) -> object:
+        """A user property by its folded name."""
+        if self._properties is None:
+            read = sections.read_application_properties(self._bare)
+            self._properties = {fold(str(k)): _from_wire(v) for k, v in read.items()}
+        return self._properties.get(name, MISSING)

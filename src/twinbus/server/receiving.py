@@ -1,0 +1,188 @@
+"""Links on which a client receives messages from a container.
+
+Owns what a receiver may take: credit, unsettled bound, drain, a peer that does not
+read. Messages are locked inside a turn (`stage`) and delivered after its commit
+(`release`). Settlement is in `settling.py`, the way to a session's lock in
+`accepting.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from twinbus import limits
+from twinbus.core.names import EntityPath
+from twinbus.core.rights import Operation
+from twinbus.errors import EntityDisabled, SessionLockLost, TwinbusError
+from twinbus.server.entities import Entity
+from twinbus.server.rendering import render_stored
+from twinbus.server.replies import wire_error
+from twinbus.server.settling import Release, ReleaseSession, SettleRun
+from twinbus.server.tokens import tag_bytes, token_bytes
+from twinbus.store.base import SEQUENCE_MASK, Lock, SessionGrant, Stored
+from twinbus.wire.events import Disposed
+from twinbus.wire.link import Link, LinkState
+from twinbus.wire.rendering import render_locked
+
+if TYPE_CHECKING:
+    from twinbus.server.connection import ServerConnection
+    from twinbus.server.namespace import Namespace
+
+
+class ReceiveNode:
+    """The container's end of a link on which a client receives (`host.Consumer`)."""
+
+    def __init__(
+        self, connection: ServerConnection, link: Link, entity: Entity, container: int
+    ) -> None:
+        self.connection = connection
+        self.link = link
+        self.entity = entity
+        self.container = container
+        # The session lock that this link stands for, if it is a session's.
+        self.grant: SessionGrant | None = None
+        self.unsettled = 0
+        # The right that the link needs; its claim may end.
+        self.needed: tuple[Operation, EntityPath] | None = None
+        # Receive and delete: gone when sent.
+        self._deletes = link.settled_by_us
+        self._staged: list[Stored] = []
+        self._nonce = 0
+        self._until_ms = 0
+        self._draining = False
+        # The last look found as much as it asked for: there may be more.
+        self._more = False
+        self._settle_run: SettleRun | None = None
+
+    def open(self) -> None:
+        """The attach has been answered: take part."""
+        self.connection.host.add_consumer(self.container, self)
+        if self.link.credit > 0 or self.link.drain:
+            self.on_flow()
+
+    # -- events of the link ------------------------------------------------------------
+
+    def on_flow(self) -> None:
+        """The client changed its credit."""
+        if self.link.credit > 0 or self.link.drain:
+            self.connection.host.hungry(self.container)
+        if self.link.echo and not self.link.drain:
+            self.link.write_flow()
+
+    def on_disposed(self, event: Disposed) -> None:
+        """The client settles deliveries."""
+        if event.settled:
+            self.unsettled -= len(event.deliveries)
+        run = self._settle_run
+        if run is None or run.taken:
+            run = self._settle_run = SettleRun(self)
+            run.add(event)
+            self.connection.host.submit(run)
+        else:
+            run.add(event)
+
+    def on_closed(self) -> None:
+        """The link is gone. Locks stay until they end; a session's end at once."""
+        host = self.connection.host
+        host.remove_consumer(self.container, self)
+        if self.grant is not None:
+            host.session_holders.pop((self.container, self.grant.nonce), None)
+            host.submit(ReleaseSession(self.container, self.grant))
+            self.grant = None
+
+    def session_lost(self) -> None:
+        """The session's lock has ended."""
+        self.connection.host.remove_consumer(self.container, self)
+        self.grant = None
+        self.link.detach(wire_error(SessionLockLost()))
+        self.connection.flush_soon()
+
+    # -- a turn of the host ------------------------------------------------------------
+
+    def stage(self, namespace: Namespace, now_ms: int, share: int) -> bool:
+        """Lock what the client has credit for."""
+        link = self.link
+        if link.state is not LinkState.ATTACHED or self.connection.congested:
+            return False
+        if namespace.entities.find(self.entity.key) is not self.entity:
+            return False
+        self._draining = link.drain
+        self._more = False
+        if not self.entity.description.status.can_receive:
+            link.detach(
+                wire_error(EntityDisabled(f"'{self.entity.name}' is disabled."))
+            )
+            self.connection.flush_soon()
+            return False
+        room = min(share, link.credit, limits.UNSETTLED_PER_LINK_MAX - self.unsettled)
+        if room > 0:
+            self._take(namespace, now_ms, room)
+        return bool(self._staged) or self._draining
+
+    def _take(self, namespace: Namespace, now_ms: int, room: int) -> None:
+        store = namespace.store
+        grant = self.grant
+        if self._deletes:
+            self._staged = store.take(self.container, room, now_ms, grant)
+        else:
+            self._until_ms = now_ms + self.entity.lock_ms
+            if grant is not None:
+                self._until_ms = grant.until_ms
+            self._nonce, self._staged = store.lock(
+                self.container, room, self._until_ms, now_ms, grant
+            )
+        if self._staged:
+            store.touch(self.container, now_ms)
+        self._more = len(self._staged) == room
+        if self._more:
+            self.connection.host.hungry(self.container)
+
+    def release(self) -> None:
+        """Deliver what was staged."""
+        staged, self._staged = self._staged, []
+        if self.link.state is not LinkState.ATTACHED:
+            if staged and not self._deletes and self.grant is None:
+                locks = [Lock(stored.id, self._nonce) for stored in staged]
+                self.connection.host.submit(Release(locks))
+            return
+        if self._deletes:
+            for stored in staged:
+                self.link.send(render_stored(stored, None, None), b"\0" * 16)
+        else:
+            self._deliver_locked(staged)
+        if self._draining and self.link.drain and not self._more:
+            self.link.drained()
+        self.connection.flush_soon()
+
+    def _deliver_locked(self, staged: list[Stored]) -> None:
+        nonce = self._nonce
+        until_ms = self._until_ms
+        send = self.link.send
+        for stored in staged:
+            key = stored.id
+            token = token_bytes(key, nonce)
+            sequence = key & SEQUENCE_MASK
+            numbers = (
+                sequence,
+                stored.origin or sequence,
+                stored.enqueued_ms,
+                stored.deliveries,
+            )
+            front = None
+            if (
+                stored.source is None
+                and stored.state == 0
+                and stored.expires_ms is None
+            ):
+                front = render_locked(numbers, token, until_ms, stored.head)
+            if front is None:
+                payload = render_stored(stored, token, until_ms)
+            else:
+                payload = front + stored.bare
+            send(payload, tag_bytes(key, nonce), Lock(key, nonce))
+        self.unsettled += len(staged)
+
+    def fail(self, error: TwinbusError) -> None:
+        """The turn did not happen: nothing was locked."""
+        del error
+        self._staged = []

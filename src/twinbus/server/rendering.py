@@ -1,0 +1,25 @@
+"""Kept messages as clients see them.
+
+Owns which facts of a stored message are shown, and under which condition. The bytes are
+made by `wire.rendering`.
+"""
+
+from __future__ import annotations
+
+from twinbus.store.base import Stored
+from twinbus.wire.rendering import Outgoing, render
+
+
+def render_stored(stored: Stored, token: bytes | None, until_ms: int | None) -> bytes:
+    """A kept message with all that the broker adds; without a lock, pass None."""
+    out = Outgoing(stored.sequence, stored.enqueued_ms, stored.deliveries)
+    out.origin = stored.origin or out.sequence
+    out.source = stored.source
+    out.token = token
+    out.locked_until_ms = until_ms
+    out.state = stored.state
+    # The entity's time to live may be shorter than the sender's. Before a scheduled
+    # message is due its life has not begun.
+    if stored.expires_ms is not None and stored.due_ms is None:
+        out.ttl_ms = stored.expires_ms - stored.enqueued_ms
+    return render(out, stored.head, stored.bare)

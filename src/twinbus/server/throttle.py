@@ -1,0 +1,32 @@
+"""Message rates: a token bucket per entity or namespace.
+
+Off unless a rate is set. A bucket holds one second's worth, so a burst of that size
+passes and the rest is told to come back: server-busy, never a silent delay.
+"""
+
+from __future__ import annotations
+
+
+class Bucket:
+    """Allows `rate` messages a second."""
+
+    __slots__ = ("_filled_ms", "_level", "rate")
+
+    def __init__(self, rate: int) -> None:
+        self.rate = rate
+        self._level = float(rate)
+        self._filled_ms: int | None = None
+
+    def take(self, count: int, now_ms: int) -> bool:
+        """Take `count` messages if the bucket has one at all left.
+
+        A batch larger than the bucket passes when the bucket is full, and is paid back.
+        """
+        if self._filled_ms is not None:
+            gained = (now_ms - self._filled_ms) * self.rate / 1000
+            self._level = min(self._level + max(gained, 0.0), float(self.rate))
+        self._filled_ms = now_ms
+        if self._level < min(count, self.rate):
+            return False
+        self._level -= count
+        return True

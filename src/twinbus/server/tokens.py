@@ -1,0 +1,42 @@
+"""Lock tokens: sixteen bytes that name a lock.
+
+A token is a GUID made of the message id and the nonce of its lock, so a lock is found
+by its token without an index. Clients see it in three forms: as the delivery tag (a
+GUID in Microsoft's byte order), as the annotation `x-opt-lock-token` and in management
+requests (an AMQP uuid, in network order).
+"""
+
+from __future__ import annotations
+
+import struct
+from uuid import UUID
+
+from twinbus.store.base import Lock
+
+_PLAIN = struct.Struct(">QQ")
+_TAG = struct.Struct("<IHH")
+_NONCE = struct.Struct(">Q")
+
+
+def token_bytes(id: int, nonce: int) -> bytes:
+    """The token as an AMQP uuid holds it."""
+    return _PLAIN.pack(id, nonce)
+
+
+def tag_bytes(id: int, nonce: int) -> bytes:
+    """The token as a delivery tag."""
+    return _TAG.pack(id >> 32, (id >> 16) & 0xFFFF, id & 0xFFFF) + _NONCE.pack(nonce)
+
+
+def uuid_of(lock: Lock) -> UUID:
+    """The token as management replies carry it."""
+    return UUID(bytes=_PLAIN.pack(lock.id, lock.nonce))
+
+
+def lock_of(token: UUID) -> Lock:
+    """The lock that a client's token names; it may well not exist.
+
+    Numbers that no lock can have are mapped into range, where they match nothing.
+    """
+    key, nonce = _PLAIN.unpack(token.bytes)
+    return Lock(key & ((1 << 63) - 1), nonce & ((1 << 63) - 1))

@@ -1,0 +1,326 @@
+"""The contract of a shard's store, in words.
+
+A store keeps *containers* of messages. A container is a queue, a subscription, a topic
+(which holds only scheduled messages and hands out sequence numbers), or a dead-letter
+queue of one of these. The entity with id E (a multiple of 4) owns the containers E
+(main), E+1 (dead-letter) and E+2 (transfer dead-letter).
+
+Rules that every store keeps:
+
+* **Everything is a row.** Messages, locks, delivery counts, sessions, schedules and
+  duplicate history survive a restart. Memory does not grow with the depth of a queue,
+  and no method costs more because a queue is deep.
+* **One transaction at a time.** Every method below that reads or changes messages runs
+  between `begin` and `commit`. Nothing that a method returned may be shown to a client
+  before `commit` has returned: then it is on disk, synced. `commit` may run in another
+  thread; no other method may be called until it returns. After `rollback` (or a failed
+  `commit`) the store reads as it did before `begin`, counters included.
+* **A method either does all of its work or raises before it changed anything**, except
+  `StoreFault`, after which only `rollback`, `recover` and `close` are allowed.
+* **Time comes in.** All times are whole milliseconds since the epoch.
+* **Order** is the order of ids: `id = container << SEQUENCE_BITS | sequence`, and
+  sequence numbers count from 1 without gaps in each container. A message that was
+  returned stands at its old place again.
+* **A lock is a pair (id, nonce)** and ends at its time, by the `now_ms` that is passed
+  in. A lock is held if its row is there, the nonce is equal and `until_ms > now_ms`.
+  Messages of a session are locked with the session: their own end is `FOREVER_MS`, and
+  they are held only while the session lock with the same nonce is.
+* **Mechanical only.** A store counts deliveries but does not know the maximum; it finds
+  what has expired but does not dead-letter. Those rules stand above it.
+
+`head` and `bare` of a record are opaque bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+from typing import NamedTuple, Protocol
+
+SEQUENCE_BITS = 40
+SEQUENCE_MASK = (1 << SEQUENCE_BITS) - 1
+# A lock end that never comes by itself.
+FOREVER_MS = 1 << 62
+CONTAINERS_PER_ENTITY = 4
+DEAD_LETTER = 1
+TRANSFER_DEAD_LETTER = 2
+
+
+class State(IntEnum):
+    """Where a message is; the values are those of `x-opt-message-state`."""
+
+    ACTIVE = 0
+    DEFERRED = 1
+    SCHEDULED = 2
+
+
+class Record(NamedTuple):
+    """A message to be kept."""
+
+    head: bytes
+    bare: bytes
+    session: str | None = None
+    expires_ms: int | None = None
+    # Set on a message that must not be delivered before that time.
+    due_ms: int | None = None
+    # The sequence number it got in the first entity, if it has been elsewhere before.
+    origin: int | None = None
+    # The entity it was dead-lettered from, if that is not the container's own.
+    source: str | None = None
+    deliveries: int = 0
+
+
+class Stored(NamedTuple):
+    """A message as it is kept."""
+
+    id: int
+    enqueued_ms: int
+    state: int
+    deliveries: int
+    expires_ms: int | None
+    due_ms: int | None
+    session: str | None
+    origin: int | None
+    source: str | None
+    head: bytes
+    bare: bytes
+
+    @property
+    def sequence(self) -> int:
+        return self.id & SEQUENCE_MASK
+
+    @property
+    def container(self) -> int:
+        return self.id >> SEQUENCE_BITS
+
+
+class Lock(NamedTuple):
+    """What a holder shows to settle: the message and the nonce of its lock."""
+
+    id: int
+    nonce: int
+
+
+class Ended(NamedTuple):
+    """A lock that ended without a settlement; `deliveries` is the new count."""
+
+    id: int
+    deliveries: int
+    session: str | None
+
+
+class EntityRow(NamedTuple):
+    """An entity as the store keeps it; `body` is JSON text."""
+
+    id: int
+    kind: str
+    key: str
+    body: str
+    created_ms: int
+    updated_ms: int
+
+
+class Counts(NamedTuple):
+    """What a container holds. `active` includes locked messages."""
+
+    active: int
+    deferred: int
+    scheduled: int
+    size_bytes: int
+    # The last sequence number given out.
+    last_sequence: int
+    # When it was last sent to or received from; 0 is never.
+    accessed_ms: int
+
+
+class SessionGrant(NamedTuple):
+    """A session that was locked for a receiver."""
+
+    name: str
+    nonce: int
+    until_ms: int
+
+
+class Store(Protocol):
+    """One shard's messages. See the module text for the rules."""
+
+    # -- life ------------------------------------------------------------------
+
+    def close(self) -> None: ...
+
+    def begin(self) -> None:
+        """Start the transaction; needs none to be open."""
+
+    def commit(self) -> None:
+        """Make it durable. Raises `StoreFault`; then nothing of it happened."""
+
+    def rollback(self) -> None: ...
+
+    def recover(self) -> bool:
+        """After a `StoreFault`: open the database anew and prove that it takes writes.
+
+        True if it works again. A failed sync never recovers: the process must restart,
+        because nobody knows what the disk holds.
+        """
+
+    # -- entities --------------------------------------------------------------
+
+    def entities(self) -> list[EntityRow]: ...
+
+    def insert_entity(self, kind: str, key: str, body: str, now_ms: int) -> int:
+        """Keep an entity and make its containers; returns its id."""
+
+    def update_entity(self, entity: int, body: str, now_ms: int) -> None: ...
+
+    def delete_entity(self, entity: int) -> None:
+        """Forget an entity with everything in its containers."""
+
+    def setting(self, name: str) -> str | None: ...
+
+    def put_setting(self, name: str, value: str) -> None: ...
+
+    # -- messages --------------------------------------------------------------
+
+    def append(self, container: int, records: Sequence[Record], now_ms: int) -> int:
+        """Keep messages; returns the first sequence number, the rest follow on.
+
+        A record with `due_ms` is kept as scheduled, any other is active at once.
+        """
+
+    def number(self, container: int, count: int) -> int:
+        """Give out sequence numbers without keeping anything; returns the first."""
+
+    def lock(
+        self,
+        container: int,
+        limit: int,
+        until_ms: int,
+        now_ms: int,
+        session: SessionGrant | None = None,
+    ) -> tuple[int, list[Stored]]:
+        """Lock up to `limit` ready messages in order; returns one nonce for all.
+
+        With `session`, only messages of that session, with the session's nonce.
+        Expired messages are passed over. No row is both ready and locked.
+        """
+
+    def take(
+        self,
+        container: int,
+        limit: int,
+        now_ms: int,
+        session: SessionGrant | None = None,
+    ) -> list[Stored]:
+        """Remove up to `limit` ready messages in order and return them."""
+
+    def find(self, container: int, sequences: Sequence[int]) -> list[Stored]:
+        """The messages with these numbers, in that order; missing ones left out."""
+
+    def peek(
+        self, container: int, start: int, limit: int, now_ms: int, session: str | None
+    ) -> list[Stored]:
+        """Messages in any state from sequence `start` on, expired ones left out."""
+
+    def lock_deferred(self, ids: Sequence[int], until_ms: int, now_ms: int) -> int:
+        """Lock deferred, unlocked messages; returns the nonce.
+
+        Raises `MessageNotFound` if one is missing, not deferred or locked.
+        """
+
+    def held(self, lock: Lock, now_ms: int) -> Stored | None:
+        """The message, if the lock is held."""
+
+    def renew(self, lock: Lock, until_ms: int, now_ms: int) -> bool:
+        """Move the end of a held lock; False if it is not held."""
+
+    def complete(self, locks: Sequence[Lock], now_ms: int) -> list[bool]:
+        """Remove messages whose locks are held; False for each that is not."""
+
+    def release(self, locks: Sequence[Lock], now_ms: int, count: bool) -> list[Ended]:
+        """Give held locks back; `count` raises the delivery count by one.
+
+        Locks that are not held are left out of the answer. Active messages are ready
+        again at their place; deferred ones stay deferred.
+        """
+
+    def defer(self, lock: Lock, now_ms: int) -> bool:
+        """Set a held message aside: unlocked, to be had by its number alone."""
+
+    def replace(self, id: int, head: bytes, bare: bytes) -> None:
+        """Give a kept message new bytes."""
+
+    def remove(self, ids: Iterable[int]) -> None:
+        """Forget messages, whatever their state, with their locks."""
+
+    def purge(self, container: int) -> int:
+        """Forget all messages, sessions and duplicates history; returns how many."""
+
+    # -- time ------------------------------------------------------------------
+
+    def end_locks(self, now_ms: int, limit: int) -> list[Ended]:
+        """Give back locks of single messages that have ended, with the count raised."""
+
+    def end_sessions(self, now_ms: int, limit: int) -> list[tuple[int, str, int]]:
+        """Session locks that have ended: (container, session, nonce).
+
+        Each is released as by `release_session` with the count raised.
+        """
+
+    def expired(self, now_ms: int, limit: int) -> list[Stored]:
+        """Messages past their time that nobody holds; the caller removes them."""
+
+    def due(self, now_ms: int, limit: int) -> list[Stored]:
+        """Scheduled messages whose time has come; the caller moves them."""
+
+    def forget_duplicates(self, now_ms: int) -> None:
+        """Drop duplicate history that has ended."""
+
+    def next_time_ms(self) -> int | None:
+        """When the next lock, session, message or schedule ends; None if never."""
+
+    # -- sessions --------------------------------------------------------------
+
+    def accept_session(
+        self, container: int, name: str | None, until_ms: int, now_ms: int
+    ) -> SessionGrant | None:
+        """Lock a session. By name also if it has no messages.
+
+        None: it is held by another (by name), or no unlocked session has active
+        messages (any). Of several, the one that has waited longest since it was served.
+        """
+
+    def renew_session(
+        self, container: int, session: SessionGrant, until_ms: int, now_ms: int
+    ) -> bool: ...
+
+    def session_held(self, container: int, session: SessionGrant, now_ms: int) -> bool:
+        """Whether this grant still holds (its own `until_ms` is not looked at)."""
+
+    def release_session(
+        self, container: int, session: SessionGrant, now_ms: int, count: bool
+    ) -> list[Ended]:
+        """End a session lock; its locked messages are ready again, in order."""
+
+    def session_state(self, container: int, name: str) -> bytes | None: ...
+
+    def put_session_state(
+        self, container: int, name: str, state: bytes | None, now_ms: int
+    ) -> None: ...
+
+    def sessions(
+        self, container: int, updated_after_ms: int | None, skip: int, top: int
+    ) -> list[str]:
+        """Names in order; None: those with messages or state, else state set since."""
+
+    # -- duplicates and counts ---------------------------------------------------
+
+    def remember(
+        self, container: int, keys: Sequence[str], until_ms: int, now_ms: int
+    ) -> list[bool]:
+        """Note message ids; True where the id was new within its window."""
+
+    def counts(self, container: int) -> Counts:
+        """Exact, also between `begin` and `commit`; costs no query."""
+
+    def touch(self, container: int, now_ms: int) -> None:
+        """Note that the container was used."""

@@ -1,0 +1,45 @@
+-- name: containers
+-- All containers with their counters.
+SELECT
+    id, last_sequence, head, active, deferred, scheduled, size_bytes, accessed_ms,
+    held_sessions
+FROM container;
+
+-- name: put_container
+-- Write a container's counters back.
+INSERT OR REPLACE INTO container (
+    id, last_sequence, head, active, deferred, scheduled, size_bytes, accessed_ms,
+    held_sessions
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: delete_container
+-- Forget a container.
+DELETE FROM container WHERE id = ?;
+
+-- name: empty_messages
+-- Forget the messages of a range of ids.
+DELETE FROM message WHERE id >= ? AND id < ?;
+
+-- name: empty_scheduled
+-- Forget the scheduled messages of a range of ids.
+DELETE FROM scheduled WHERE id >= ? AND id < ?;
+
+-- name: empty_locks
+-- Forget the locks of a range of ids.
+DELETE FROM lock WHERE id >= ? AND id < ?;
+
+-- name: empty_returned
+-- Forget the returned messages of a range of ids.
+DELETE FROM returned WHERE id >= ? AND id < ?;
+
+-- name: empty_sessions
+-- Forget the sessions of a range of containers.
+DELETE FROM session WHERE container >= ? AND container < ?;
+
+-- name: empty_session_states
+-- Forget the session states of a range of containers.
+DELETE FROM session_state WHERE container >= ? AND container < ?;
+
+-- name: empty_duplicates
+-- Forget the duplicate history of a range of containers.
+DELETE FROM duplicate WHERE container >= ? AND container < ?;

@@ -1,0 +1,33 @@
+-- name: expired
+-- Messages past their time that are not locked, earliest first.
+SELECT
+    id, enqueued_ms, state, deliveries, expires_ms, NULL AS due_ms, session, origin,
+    source, head, bare
+FROM message INDEXED BY message_expires
+WHERE expires_ms > :after_ms AND expires_ms <= :now_ms
+    AND NOT EXISTS (SELECT 1 FROM lock WHERE lock.id = message.id)
+UNION ALL
+SELECT
+    id, enqueued_ms, 2, deliveries, expires_ms, due_ms, session, origin, source, head,
+    bare
+FROM scheduled INDEXED BY scheduled_expires
+WHERE expires_ms > :after_ms AND expires_ms <= :now_ms
+ORDER BY 5, 1 LIMIT :limit;
+
+-- name: due
+-- Scheduled messages whose time has come, earliest first.
+SELECT
+    id, enqueued_ms, 2, deliveries, expires_ms, due_ms, session, origin, source, head,
+    bare
+FROM scheduled INDEXED BY scheduled_due
+WHERE due_ms <= ?
+ORDER BY due_ms, id LIMIT ?;
+
+-- name: next_times
+-- The earliest end of a lock, a session lock, a message and a schedule.
+SELECT
+    (SELECT min(until_ms) FROM lock WHERE until_ms < 4611686018427387904),
+    (SELECT min(until_ms) FROM session WHERE until_ms IS NOT NULL),
+    (SELECT min(expires_ms) FROM message WHERE expires_ms > :after_ms),
+    (SELECT min(expires_ms) FROM scheduled WHERE expires_ms > :after_ms),
+    (SELECT min(due_ms) FROM scheduled);

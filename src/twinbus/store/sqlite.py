@@ -1,0 +1,58 @@
+"""The store on SQLite: one file per shard, the default.
+
+Puts the parts together; each keeps the rules that its header names, and the contract is
+in `base.py`. Read `sqlite_rows.py` first: it has the rules that tie the rows together.
+
+    sqlite_file        the file, its one process, its faults
+    sqlite_containers  counters in memory
+    sqlite_rows        the transaction, locks, and moves that the parts below share
+    sqlite_messages    append, lock, settle, peek        sqlite_sessions  sessions
+    sqlite_entities    entities, settings, duplicates    sqlite_times     what has ended
+"""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+from twinbus.store.sqlite_entities import Entities
+from twinbus.store.sqlite_file import SqliteFile
+from twinbus.store.sqlite_sessions import Sessions
+from twinbus.store.sqlite_times import Times
+
+NONCE_BITS = 63
+
+
+def _random_nonce() -> int:
+    return secrets.randbits(NONCE_BITS)
+
+
+class SqliteStore(Entities, Sessions, Times):
+    """A shard in a SQLite file; implements `base.Store`."""
+
+    @classmethod
+    def open(
+        cls, folder: Path, *, new_nonce: Callable[[], int] = _random_nonce
+    ) -> Self:
+        """Open the store in a folder, which is made if it is not there.
+
+        Costs the same at any depth. Raises `ConfigError` if the folder cannot be used,
+        is in use or is of a newer version, `StoreFault` if the file is damaged.
+        """
+        return cls._on(SqliteFile(folder), new_nonce)
+
+    @classmethod
+    def memory(cls, *, new_nonce: Callable[[], int] = _random_nonce) -> Self:
+        """A store that is gone when it is closed."""
+        return cls._on(SqliteFile(None), new_nonce)
+
+    @classmethod
+    def _on(cls, file: SqliteFile, new_nonce: Callable[[], int]) -> Self:
+        try:
+            return cls(file, new_nonce)
+        except sqlite3.Error as error:
+            file.close()
+            raise file.fault(error) from error

@@ -1,0 +1,101 @@
+"""Entities, settings, duplicate history and counts of the SQLite store.
+
+Owns the ids of entities: multiples of 4, because each one's containers have the ids
+from there on. Rule: an entity and its containers come and go together.
+Knows nothing of what an entity is: its body is text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from twinbus.errors import EntityExists, EntityNotFound, QuotaExceeded
+from twinbus.store.base import (
+    CONTAINERS_PER_ENTITY,
+    SEQUENCE_BITS,
+    TRANSFER_DEAD_LETTER,
+    Counts,
+    EntityRow,
+)
+from twinbus.store.queries import load
+from twinbus.store.sqlite_messages import Messages
+from twinbus.store.sqlite_rows import guarded
+
+_SQL = load("sqlite", "entities")
+
+# Ids of messages have 63 bits.
+ENTITY_MAX = (1 << (63 - SEQUENCE_BITS)) - CONTAINERS_PER_ENTITY
+
+
+class Entities(Messages):
+    """The part of the store that keeps entities and counts."""
+
+    @guarded
+    def entities(self) -> list[EntityRow]:
+        rows = self._run(_SQL["entities"]).fetchall()
+        return [EntityRow._make(row) for row in rows]
+
+    @guarded
+    def insert_entity(self, kind: str, key: str, body: str, now_ms: int) -> int:
+        if self._run(_SQL["entity_key_taken"], (key,)).fetchone() is not None:
+            raise EntityExists(f"The entity '{key}' already exists.")
+        entity = self._free_id()
+        for container in _containers(entity):
+            self._containers.create(container)
+        row = (entity, kind, key, body, now_ms, now_ms)
+        self._run(_SQL["insert_entity"], row)
+        return entity
+
+    def _free_id(self) -> int:
+        row = self._run(_SQL["last_entity"]).fetchone()
+        entity: int = CONTAINERS_PER_ENTITY + (0 if row is None else row[0])
+        if entity > ENTITY_MAX:
+            (entity,) = self._run(_SQL["free_entity"]).fetchone()
+        if entity > ENTITY_MAX:
+            raise QuotaExceeded("This namespace has too many entities.")
+        return entity
+
+    @guarded
+    def update_entity(self, entity: int, body: str, now_ms: int) -> None:
+        self._containers.change(entity)
+        self._run(_SQL["update_entity"], (body, now_ms, entity))
+
+    @guarded
+    def delete_entity(self, entity: int) -> None:
+        if entity % CONTAINERS_PER_ENTITY:
+            raise EntityNotFound(f"entity {entity}")
+        for container in _containers(entity):
+            self._containers.drop(container)
+        self._empty(entity, entity + CONTAINERS_PER_ENTITY)
+        self._run(_SQL["delete_entity"], (entity,))
+
+    @guarded
+    def setting(self, name: str) -> str | None:
+        row = self._run(_SQL["setting"], (name,)).fetchone()
+        return None if row is None else str(row[0])
+
+    @guarded
+    def put_setting(self, name: str, value: str) -> None:
+        self._run(_SQL["put_setting"], (name, value))
+
+    @guarded
+    def remember(
+        self, container: int, keys: Sequence[str], until_ms: int, now_ms: int
+    ) -> list[bool]:
+        self._containers.change(container)
+        new = []
+        for key in keys:
+            row = (container, key, until_ms, now_ms)
+            new.append(self._run(_SQL["remember"], row).rowcount == 1)
+        return new
+
+    def counts(self, container: int) -> Counts:
+        return self._containers.get(container).counts()
+
+    def touch(self, container: int, now_ms: int) -> None:
+        self._containers.change(container).accessed_ms = now_ms
+
+
+def _containers(entity: int) -> range:
+    """The ids of an entity's containers: main, dead-letter, transfer dead-letter."""
+    return range(entity, entity + TRANSFER_DEAD_LETTER + 1)

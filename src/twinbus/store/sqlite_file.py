@@ -1,0 +1,225 @@
+"""The SQLite file of a shard: its folder, its one process, its settings, its faults.
+
+Owns the connection. Rule: a data folder belongs to one process, and an error of the
+database is never papered over; it becomes a `StoreFault` that says what to do, and only
+those that leave no doubt about what is on the disk can be recovered from.
+Knows nothing of messages.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from pathlib import Path
+from typing import Self
+
+from twinbus.errors import ConfigError, StoreFault
+from twinbus.store.migrations import pending
+
+FILE_NAME = "messages.db"
+LOCK_NAME = "messages.lock"
+# Twice as fast for messages of 1 KiB as the default of 4,096: fewer page splits.
+PAGE_BYTES = 8192
+# The write-ahead log goes into the database file after this many pages (64 MiB): rare
+# enough to write a page once for many changes, small enough to replay at a start.
+CHECKPOINT_PAGES = 8000
+# The page cache is the store's only memory that depends on the depth of a queue.
+CACHE_KIB = 32_000
+# A backup program may hold the file for a moment.
+BUSY_SECONDS = 1.0
+# STRICT tables and RETURNING need it.
+SQLITE_VERSION_MIN = (3, 37, 0)
+# What `recover` writes to prove that there is space again.
+PROBE_BYTES = 64 * 1024
+
+_FULL = (
+    "The disk is full: {where} cannot grow. Nothing of this was accepted. "
+    "Free some space; the server goes on by itself."
+)
+_READ_ONLY = (
+    "{where} cannot be written to ({text}). Make the disk writable; the server goes on "
+    "by itself."
+)
+_DISK = (
+    "The disk failed under {where} ({text}). Nobody knows what it holds now, so the "
+    "server does not go on. Check the disk, then restart."
+)
+_CORRUPT = (
+    "{where} is damaged ({text}). It was left as it is. Restore a backup, or choose "
+    "another --data."
+)
+_OTHER = "The database {where} failed ({text}). Nothing of this was accepted."
+
+# By result code: the text, and whether the store may come back by itself.
+_FAULTS = {
+    sqlite3.SQLITE_FULL: (_FULL, True),
+    sqlite3.SQLITE_READONLY: (_READ_ONLY, True),
+    # Any of them: a failed read or write may be the sign of a failed sync.
+    sqlite3.SQLITE_IOERR: (_DISK, False),
+    # The exception is the index of the log, which is memory that needs disk space.
+    sqlite3.SQLITE_IOERR_SHMSIZE: (_FULL, True),
+    sqlite3.SQLITE_CORRUPT: (_CORRUPT, False),
+    sqlite3.SQLITE_NOTADB: (_CORRUPT, False),
+}
+
+
+class SqliteFile:
+    """An open database file, or one in memory."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.where = (
+            "the database in memory" if folder is None else str(folder / FILE_NAME)
+        )
+        self.recoverable = True
+        self._folder = folder
+        self._lock_file = -1 if folder is None else _take_folder(folder)
+        try:
+            self.connection = self._connect()
+        except sqlite3.Error as error:
+            self._release_folder()
+            raise self.fault(error) from error
+        except BaseException:
+            self._release_folder()
+            raise
+
+    def _connect(self) -> sqlite3.Connection:
+        if sqlite3.sqlite_version_info < SQLITE_VERSION_MIN:
+            raise ConfigError(f"SQLite {sqlite3.sqlite_version} is too old.")
+        connection = sqlite3.connect(
+            ":memory:" if self._folder is None else self._folder / FILE_NAME,
+            timeout=BUSY_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=512,
+        )
+        try:
+            _set_up(connection)
+            _migrate(connection, self.where)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def fault(self, error: sqlite3.Error) -> StoreFault:
+        """Say what an error means, and remember whether it may pass."""
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+        name = getattr(error, "sqlite_errorname", type(error).__name__)
+        # The low byte is the kind of the error, the rest its circumstances.
+        kind = code if code in _FAULTS else code & 0xFF
+        text, recoverable = _FAULTS.get(kind, (_OTHER, True))
+        self.recoverable = self.recoverable and recoverable
+        return StoreFault(text.format(where=self.where, text=f"{name}: {error}"))
+
+    def reopen(self) -> StoreFault | None:
+        """Open the file anew and prove that it takes writes, or say why not."""
+        if self._folder is None:
+            return None
+        try:
+            self.connection.close()
+            self.connection = self._connect()
+            _probe(self.connection)
+        except sqlite3.Error as error:
+            # Until the next try there is no connection that could be used by mistake.
+            self.connection.close()
+            return self.fault(error)
+        return None
+
+    def close(self) -> None:
+        try:
+            self.connection.close()
+        except sqlite3.Error as error:
+            raise self.fault(error) from error
+        finally:
+            self._release_folder()
+
+    def _release_folder(self) -> None:
+        if self._lock_file >= 0:
+            os.close(self._lock_file)
+            self._lock_file = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _take_folder(folder: Path) -> int:
+    """Make the folder and lock it for this process; the lock ends with the process."""
+    try:
+        _make_durable(folder)
+        descriptor = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise ConfigError(
+            f"The data folder {folder} cannot be used ({error.strerror}). "
+            "Choose another --data."
+        ) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        holder = os.read(descriptor, 32).decode("ascii", "replace").strip() or "?"
+        os.close(descriptor)
+        raise ConfigError(
+            f"The data folder {folder} is in use by process {holder}; stop it or "
+            "choose another --data."
+        ) from error
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
+    return descriptor
+
+
+def _make_durable(folder: Path) -> None:
+    """Make a folder so that its name survives a power loss."""
+    if folder.is_dir():
+        return
+    _make_durable(folder.parent)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    parent = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(parent)
+    finally:
+        os.close(parent)
+
+
+def _set_up(connection: sqlite3.Connection) -> None:
+    for pragma in (
+        # Only a database without tables takes the page size.
+        f"page_size = {PAGE_BYTES}",
+        "journal_mode = WAL",
+        # Each commit is synced. With NORMAL a power loss takes accepted messages.
+        "synchronous = FULL",
+        f"wal_autocheckpoint = {CHECKPOINT_PAGES}",
+        f"journal_size_limit = {2 * CHECKPOINT_PAGES * PAGE_BYTES}",
+        f"cache_size = {-CACHE_KIB}",
+        "temp_store = MEMORY",
+        "foreign_keys = OFF",
+        # A damaged page is an error at once, not a wrong answer later.
+        "cell_size_check = ON",
+        "trusted_schema = OFF",
+    ):
+        connection.execute(f"PRAGMA {pragma}").fetchall()
+
+
+def _migrate(connection: sqlite3.Connection, where: str) -> None:
+    (current,) = connection.execute("PRAGMA user_version").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    if current == 0 and tables:
+        raise ConfigError(
+            f"{where} is a database of another program. Choose another --data."
+        )
+    for step in pending("sqlite", current, where):
+        connection.executescript(
+            f"BEGIN IMMEDIATE;\n{step.sql}\n"
+            f"PRAGMA user_version = {step.number};\nCOMMIT;"
+        )
+
+
+def _probe(connection: sqlite3.Connection) -> None:
+    """Write some pages, for real, and take them away again."""
+    name = "twinbus.probe"
+    connection.execute(
+        "INSERT OR REPLACE INTO setting VALUES (?, hex(zeroblob(?)))",
+        (name, PROBE_BYTES // 2),
+    )
+    connection.execute("DELETE FROM setting WHERE name = ?", (name,))

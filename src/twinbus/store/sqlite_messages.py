@@ -1,0 +1,401 @@
+"""Messages of the SQLite store: kept, locked, settled, looked at, removed.
+
+Owns the methods of the contract that name messages or their locks. The hot path is
+`append`, `lock` and `complete`: they insert and delete rows in groups, and update none
+but the counters, which are in memory. Knows nothing of time but what is passed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from twinbus.errors import MessageNotFound, QuotaExceeded
+from twinbus.store.base import (
+    FOREVER_MS,
+    SEQUENCE_BITS,
+    SEQUENCE_MASK,
+    Ended,
+    Lock,
+    Record,
+    SessionGrant,
+    State,
+    Stored,
+)
+from twinbus.store.queries import load
+from twinbus.store.sqlite_containers import Container
+from twinbus.store.sqlite_rows import Hold, Leaving, Rows, guarded, json_array, stored
+
+_SQL = load("sqlite", "messages", "locks", "sessions", "containers")
+
+
+class Messages(Rows):
+    """The part of the store that keeps and settles messages."""
+
+    # -- in --------------------------------------------------------------------
+
+    @guarded
+    def append(self, container: int, records: Sequence[Record], now_ms: int) -> int:
+        counters = self._containers.change(container)
+        first = _next_sequence(counters, len(records))
+        next_id = container << SEQUENCE_BITS | first
+        plain: list[tuple[object, ...]] = []
+        active: list[tuple[object, ...]] = []
+        scheduled: list[tuple[object, ...]] = []
+        size_bytes = 0
+        for record in records:
+            head, bare, session, expires_ms, due_ms, origin, source, deliveries = record
+            size_bytes += len(head) + len(bare)
+            # The driver has a short way for integers, text and bytearrays. Anything
+            # else, None and bytes too, costs half a microsecond more.
+            tail = (bytearray(head), bytearray(bare))
+            if due_ms is not None:
+                times = (now_ms, deliveries, expires_ms, due_ms)
+                scheduled.append((next_id, *times, session, origin, source, *tail))
+            elif session is None and origin is None and source is None:
+                end_ms = -1 if expires_ms is None else expires_ms
+                plain.append((next_id, now_ms, deliveries, end_ms, *tail))
+            else:
+                times = (now_ms, deliveries, expires_ms)
+                active.append((next_id, *times, session, origin, source, *tail))
+            if expires_ms is not None:
+                self._note_expiry(expires_ms)
+            next_id += 1
+        self._run_many(_SQL["append_plain"], plain)
+        if active:
+            self._run_many(_SQL["append_message"], active)
+        if scheduled:
+            self._run_many(_SQL["append_scheduled"], scheduled)
+        if active or scheduled:
+            self._count_sessions(container, records, now_ms)
+        counters.last_sequence += len(records)
+        counters.active += len(plain) + len(active)
+        counters.scheduled += len(scheduled)
+        counters.size_bytes += size_bytes
+        counters.accessed_ms = now_ms
+        return first
+
+    def _count_sessions(
+        self, container: int, records: Sequence[Record], now_ms: int
+    ) -> None:
+        sessions: dict[str, list[int]] = {}
+        for record in records:
+            if record.session is not None:
+                counters = sessions.setdefault(record.session, [0, 0])
+                counters[0] += record.due_ms is None
+                counters[1] += 1
+        for name, (active, messages) in sessions.items():
+            row = (container, name, active, messages, now_ms)
+            self._run(_SQL["count_session"], row)
+
+    def number(self, container: int, count: int) -> int:
+        counters = self._containers.change(container)
+        first = _next_sequence(counters, count)
+        counters.last_sequence += count
+        return first
+
+    # -- out -------------------------------------------------------------------
+
+    @guarded
+    def lock(
+        self,
+        container: int,
+        limit: int,
+        until_ms: int,
+        now_ms: int,
+        session: SessionGrant | None = None,
+    ) -> tuple[int, list[Stored]]:
+        nonce = self._new_nonce() if session is None else session.nonce
+        end_ms = until_ms if session is None else FOREVER_MS
+        messages = self._ready(container, limit, now_ms, session)
+        if messages:
+            ids = json_array([message[0] for message in messages])
+            self._run(_SQL["insert_locks"], (nonce, end_ms, ids))
+        return nonce, messages
+
+    @guarded
+    def take(
+        self,
+        container: int,
+        limit: int,
+        now_ms: int,
+        session: SessionGrant | None = None,
+    ) -> list[Stored]:
+        messages = self._ready(container, limit, now_ms, session)
+        self._forget([_leaving(message) for message in messages])
+        return messages
+
+    def _ready(
+        self, container: int, limit: int, now_ms: int, session: SessionGrant | None
+    ) -> list[Stored]:
+        """The next ready messages, which stop being ready: the heads move past them."""
+        counters = self._containers.get(container)
+        if limit <= 0 or not counters.active:
+            return []
+        if session is not None:
+            messages = self._ready_in_session(counters, limit, now_ms, session)
+        else:
+            messages = self._ready_in_container(counters, limit, now_ms)
+        if messages:
+            self._containers.change(container).accessed_ms = now_ms
+        return messages
+
+    def _ready_in_container(
+        self, counters: Container, limit: int, now_ms: int
+    ) -> list[Stored]:
+        base = counters.id << SEQUENCE_BITS
+        head = base | counters.head
+        messages: list[Stored] = []
+        if counters.head:
+            at = (base, head, now_ms, limit)
+            messages = stored(self._run(_SQL["ready_returned"], at).fetchall())
+            if messages:
+                ids = json_array([message[0] for message in messages])
+                self._run(_SQL["delete_returned"], (ids,))
+        missing = limit - len(messages)
+        if not missing or counters.head == counters.last_sequence:
+            return messages
+        query = _SQL["ready_unlocked" if counters.held_sessions else "ready"]
+        at = (head, base | SEQUENCE_MASK, now_ms, missing)
+        above = stored(self._run(query, at).fetchall())
+        counters = self._containers.change(counters.id)
+        if len(above) == missing:
+            counters.head = above[-1].sequence
+        else:
+            counters.head = counters.last_sequence
+        messages += above
+        return messages
+
+    def _ready_in_session(
+        self, counters: Container, limit: int, now_ms: int, session: SessionGrant
+    ) -> list[Stored]:
+        key = (counters.id, session.name)
+        row = self._run(_SQL["session"], key).fetchone()
+        if row is None or row[0] != session.nonce or row[1] <= now_ms:
+            return []
+        head = row[2]
+        base = counters.id << SEQUENCE_BITS
+        at = (session.name, base | head, base | SEQUENCE_MASK, now_ms, limit)
+        messages = stored(self._run(_SQL["ready_in_session"], at).fetchall())
+        moved = counters.last_sequence
+        if len(messages) == limit:
+            moved = messages[-1].sequence
+        if moved != head:
+            self._containers.change(counters.id)
+            self._run(_SQL["set_session_head"], (moved, *key))
+        self._unlist(message.id for message in messages)
+        return messages
+
+    # -- looked at -------------------------------------------------------------
+
+    @guarded
+    def find(self, container: int, sequences: Sequence[int]) -> list[Stored]:
+        base = container << SEQUENCE_BITS
+        wanted = [base | sequence for sequence in sequences]
+        there = {message.id: message for message in self._find(wanted)}
+        return [there[key] for key in wanted if key in there]
+
+    def _find(self, ids: Sequence[int]) -> list[Stored]:
+        array = json_array(ids)
+        return stored(self._run(_SQL["find"], (array, array)).fetchall())
+
+    @guarded
+    def peek(
+        self, container: int, start: int, limit: int, now_ms: int, session: str | None
+    ) -> list[Stored]:
+        at = {
+            "first": container << SEQUENCE_BITS | max(start, 0),
+            "end": (container + 1) << SEQUENCE_BITS,
+            "now_ms": now_ms,
+            "session": session,
+            "limit": max(limit, 0),
+        }
+        query = _SQL["peek" if session is None else "peek_session"]
+        return stored(self._run(query, at).fetchall())
+
+    @guarded
+    def held(self, lock: Lock, now_ms: int) -> Stored | None:
+        if self._holds([lock], now_ms)[0] is None:
+            return None
+        return self._find([lock.id])[0]
+
+    # -- settled ---------------------------------------------------------------
+
+    @guarded
+    def lock_deferred(self, ids: Sequence[int], until_ms: int, now_ms: int) -> int:
+        wanted = list(dict.fromkeys(ids))
+        array = json_array(wanted)
+        messages = self._run(_SQL["sizes"], (array, array)).fetchall()
+        if len(messages) < len(wanted) or any(
+            message[1] != State.DEFERRED for message in messages
+        ):
+            raise MessageNotFound
+        holds = self._locked(wanted)
+        if any(self._lasts(hold, now_ms) for hold in holds):
+            raise MessageNotFound
+        # A lock whose end has come but which nobody has given back yet.
+        self._give_back(holds, count=True)
+        nonce, end_ms = self._new_nonce(), until_ms
+        for key in wanted:
+            self._containers.change(key >> SEQUENCE_BITS)
+        owners = {(key >> SEQUENCE_BITS, name) for key, _, name, _ in messages}
+        if len(owners) == 1 and None not in (owner := owners.pop()):
+            holder = self._holder(*owner, now_ms)
+            if holder is not None:
+                nonce, end_ms = holder, FOREVER_MS
+        self._run(_SQL["insert_locks"], (nonce, end_ms, array))
+        return nonce
+
+    def _locked(self, ids: Sequence[int]) -> list[Hold]:
+        """The lock rows of these messages, held or not."""
+        rows = self._run(_SQL["holds"], (json_array(ids),)).fetchall()
+        return [Hold._make(row) for row in rows]
+
+    def _lasts(self, hold: Hold, now_ms: int) -> bool:
+        return self._holds([Lock(hold.id, hold.nonce)], now_ms)[0] is not None
+
+    @guarded
+    def renew(self, lock: Lock, until_ms: int, now_ms: int) -> bool:
+        hold = self._holds([lock], now_ms)[0]
+        if hold is None:
+            return False
+        # The lock of a session's message has no end of its own to move.
+        if hold.until_ms != FOREVER_MS:
+            self._containers.change(lock.id >> SEQUENCE_BITS)
+            self._run(_SQL["renew_lock"], (until_ms, lock.id))
+        return True
+
+    @guarded
+    def complete(self, locks: Sequence[Lock], now_ms: int) -> list[bool]:
+        answers: list[bool] = []
+        for run in _runs(locks):
+            if self._complete_run(run, now_ms):
+                answers += [True] * len(run)
+            else:
+                answers += self._complete_each(run, now_ms)
+        return answers
+
+    def _complete_run(self, run: Sequence[Lock], now_ms: int) -> bool:
+        """Complete messages in a row, if all are plain and held; else change nothing.
+
+        This is how receivers settle, and three statements do it for any number.
+        """
+        first, nonce = run[0]
+        last = run[-1].id
+        counters = self._containers.change(first >> SEQUENCE_BITS)
+        if counters.held_sessions:
+            return False
+        at = (first, last, nonce, now_ms)
+        messages, size_bytes = self._run(_SQL["held_run"], at).fetchone()
+        if messages != len(run):
+            return False
+        self._run(_SQL["delete_lock_run"], (first, last))
+        self._run(_SQL["delete_message_run"], (first, last))
+        counters.active -= messages
+        counters.size_bytes -= size_bytes
+        return True
+
+    def _complete_each(self, locks: Sequence[Lock], now_ms: int) -> list[bool]:
+        holds = self._holds(locks, now_ms)
+        held = [hold for hold in holds if hold is not None]
+        if held:
+            ids = json_array([hold.id for hold in held])
+            self._run(_SQL["delete_locks"], (ids,))
+            self._forget(held)
+        return [hold is not None for hold in holds]
+
+    @guarded
+    def release(self, locks: Sequence[Lock], now_ms: int, count: bool) -> list[Ended]:
+        holds = self._holds(locks, now_ms)
+        return self._give_back([hold for hold in holds if hold is not None], count)
+
+    @guarded
+    def defer(self, lock: Lock, now_ms: int) -> bool:
+        hold = self._holds([lock], now_ms)[0]
+        if hold is None:
+            return False
+        counters = self._containers.change(lock.id >> SEQUENCE_BITS)
+        self._run(_SQL["delete_lock_run"], (lock.id, lock.id))
+        self._note_expiry(hold.expires_ms)
+        if hold.state == State.ACTIVE:
+            self._run(_SQL["set_deferred"], (lock.id,))
+            counters.active -= 1
+            counters.deferred += 1
+            if hold.session is not None:
+                fewer = (1, 0, counters.id, hold.session)
+                self._run(_SQL["lower_session"], fewer)
+        return True
+
+    # -- changed and gone ------------------------------------------------------
+
+    @guarded
+    def replace(self, id: int, head: bytes, bare: bytes) -> None:
+        array = json_array([id])
+        row = self._run(_SQL["sizes"], (array, array)).fetchone()
+        if row is None:
+            raise MessageNotFound
+        message = Leaving._make(row)
+        scheduled = message.state == State.SCHEDULED
+        query = _SQL["replace_scheduled" if scheduled else "replace_message"]
+        self._run(query, (head, bare, id))
+        counters = self._containers.change(id >> SEQUENCE_BITS)
+        counters.size_bytes += len(head) + len(bare) - message.size_bytes
+
+    @guarded
+    def remove(self, ids: Iterable[int]) -> None:
+        array = json_array(ids)
+        rows = self._run(_SQL["sizes"], (array, array)).fetchall()
+        # A number that was named twice is there twice.
+        messages = [Leaving._make(row) for row in dict.fromkeys(rows)]
+        scheduled = [m for m in messages if m.state == State.SCHEDULED]
+        others = [m for m in messages if m.state != State.SCHEDULED]
+        if scheduled:
+            self._run(_SQL["delete_scheduled"], (array,))
+            self._discount(scheduled)
+        if others:
+            self._run(_SQL["delete_locks"], (array,))
+            self._unlist(m.id for m in others)
+            self._forget(others)
+
+    @guarded
+    def purge(self, container: int) -> int:
+        counters = self._containers.change(container)
+        messages = counters.active + counters.deferred + counters.scheduled
+        self._empty(container, container + 1)
+        counters.active = counters.deferred = counters.scheduled = 0
+        counters.size_bytes = counters.held_sessions = 0
+        counters.head = counters.last_sequence
+        return messages
+
+    def _empty(self, container: int, end: int) -> None:
+        """Delete all rows of the containers from `container` up to `end`."""
+        ids = (container << SEQUENCE_BITS, end << SEQUENCE_BITS)
+        for table in ("messages", "scheduled", "locks", "returned"):
+            self._run(_SQL[f"empty_{table}"], ids)
+        for table in ("sessions", "session_states", "duplicates"):
+            self._run(_SQL[f"empty_{table}"], (container, end))
+
+
+def _next_sequence(counters: Container, count: int) -> int:
+    """The number that the next of `count` messages gets."""
+    if counters.last_sequence + count > SEQUENCE_MASK:
+        raise QuotaExceeded("The sequence numbers of this entity are used up.")
+    return counters.last_sequence + 1
+
+
+def _runs(locks: Sequence[Lock]) -> Iterator[Sequence[Lock]]:
+    """Split locks where the ids do not count up or the nonce changes."""
+    start = 0
+    id_before = nonce_before = -1
+    for position, (message_id, nonce) in enumerate(locks):
+        if message_id != id_before + 1 or nonce != nonce_before:
+            if position:
+                yield locks[start:position]
+            start = position
+        id_before, nonce_before = message_id, nonce
+    if locks:
+        yield locks[start:]
+
+
+def _leaving(message: Stored) -> Leaving:
+    size_bytes = len(message.head) + len(message.bare)
+    return Leaving(message.id, message.state, message.session, size_bytes)

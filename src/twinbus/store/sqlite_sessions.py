@@ -1,0 +1,118 @@
+"""Sessions of the SQLite store: who holds one, and what it remembers.
+
+Owns the methods of the contract that name sessions. A session has a row while it has
+messages or a lock; its state is a row of its own. Rule: one holder at a time, and when
+its lock ends all its messages are ready again in their order.
+Knows nothing of links or receivers: a holder is a nonce.
+"""
+
+from __future__ import annotations
+
+from twinbus.store.base import Ended, SessionGrant
+from twinbus.store.queries import load
+from twinbus.store.sqlite_rows import Hold, Rows, guarded
+
+_SQL = load("sqlite", "sessions", "locks")
+
+
+class Sessions(Rows):
+    """The part of the store that keeps sessions."""
+
+    @guarded
+    def accept_session(
+        self, container: int, name: str | None, until_ms: int, now_ms: int
+    ) -> SessionGrant | None:
+        counters = self._containers.change(container)
+        if name is None:
+            name = self._waiting(container, now_ms)
+            if name is None:
+                return None
+        elif self._holder(container, name, now_ms) is not None:
+            return None
+        # Its last lock may have ended without having been given back.
+        self._end(container, name, now_ms, count=True)
+        nonce = self._new_nonce()
+        row = (container, name, now_ms, nonce, until_ms)
+        self._run(_SQL["lock_session"], row)
+        counters.held_sessions += 1
+        return SessionGrant(name, nonce, until_ms)
+
+    def _waiting(self, container: int, now_ms: int) -> str | None:
+        """The session that has waited longest for a holder."""
+        waiting = self._run(_SQL["waiting_session"], (container,)).fetchall()
+        waiting += self._run(_SQL["ended_session"], (now_ms, container)).fetchall()
+        return min(waiting)[1] if waiting else None
+
+    @guarded
+    def renew_session(
+        self, container: int, session: SessionGrant, until_ms: int, now_ms: int
+    ) -> bool:
+        if self._holder(container, session.name, now_ms) != session.nonce:
+            return False
+        self._containers.change(container)
+        self._run(_SQL["renew_session"], (until_ms, container, session.name))
+        return True
+
+    @guarded
+    def session_held(self, container: int, session: SessionGrant, now_ms: int) -> bool:
+        return self._holder(container, session.name, now_ms) == session.nonce
+
+    @guarded
+    def release_session(
+        self, container: int, session: SessionGrant, now_ms: int, count: bool
+    ) -> list[Ended]:
+        row = self._run(_SQL["session"], (container, session.name)).fetchone()
+        if row is None or row[0] != session.nonce:
+            return []
+        return self._end(container, session.name, now_ms, count)
+
+    def _end(self, container: int, name: str, now_ms: int, count: bool) -> list[Ended]:
+        """End the lock of a session, if it has one."""
+        row = self._run(_SQL["session"], (container, name)).fetchone()
+        if row is None or row[0] is None:
+            return []
+        rows = self._run(_SQL["holds_of_session"], (row[0],)).fetchall()
+        ended = self._give_back([Hold._make(row) for row in rows], count)
+        self._run(_SQL["unlock_session"], (now_ms, container, name))
+        self._run(_SQL["drop_session"], (container, name))
+        self._containers.change(container).held_sessions -= 1
+        return ended
+
+    @guarded
+    def end_sessions(self, now_ms: int, limit: int) -> list[tuple[int, str, int]]:
+        ended = self._run(_SQL["sessions_ended"], (now_ms, limit)).fetchall()
+        for container, name, _ in ended:
+            self._end(container, name, now_ms, count=True)
+        return ended
+
+    @guarded
+    def session_state(self, container: int, name: str) -> bytes | None:
+        row = self._run(_SQL["session_state"], (container, name)).fetchone()
+        return None if row is None else bytes(row[0])
+
+    @guarded
+    def put_session_state(
+        self, container: int, name: str, state: bytes | None, now_ms: int
+    ) -> None:
+        self._containers.change(container)
+        if state is None:
+            self._run(_SQL["delete_session_state"], (container, name))
+        else:
+            row = (container, name, now_ms, state)
+            self._run(_SQL["put_session_state"], row)
+
+    @guarded
+    def sessions(
+        self, container: int, updated_after_ms: int | None, skip: int, top: int
+    ) -> list[str]:
+        at = {
+            "container": container,
+            "after_ms": updated_after_ms,
+            "skip": max(skip, 0),
+            "top": max(top, 0),
+        }
+        if updated_after_ms is None:
+            rows = self._run(_SQL["session_names"], at).fetchall()
+        else:
+            rows = self._run(_SQL["session_names_updated"], at).fetchall()
+        return [row[0] for row in rows]

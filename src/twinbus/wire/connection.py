@@ -1,0 +1,420 @@
+"""An AMQP 1.0 connection without I/O: bytes in, events and bytes out.
+
+`feed` takes bytes as they come, in any pieces; `next_event` gives what they mean, one
+at a time; `take` gives what has to be written. It serves both roles: a server answers,
+a client (`start`) asks. Each state accepts what this table names, and all else closes
+the connection:
+
+| state   | a server accepts            | a client accepts                |
+|---------|-----------------------------|---------------------------------|
+| START   | SASL header, AMQP header    | SASL header, AMQP header        |
+| SASL    | sasl-init                   | sasl-mechanisms, sasl-outcome   |
+| HEADER  | AMQP header                 | AMQP header                     |
+| OPENING | open                        | open                            |
+| OPEN    | begin, close, session frames, heartbeat (both)                |
+| CLOSING | anything (ignored) until close                                |
+| CLOSED  | nothing                                                       |
+
+Only `PeerError` escapes `next_event`. Authentication is not decided here: a mechanism
+is noted and the peer is let through with no right at all; claims come from `$cbs`.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+from twinbus import limits
+from twinbus.errors import FrameError, LimitExceeded
+from twinbus.wire.events import (
+    Attached,
+    Begun,
+    Closed,
+    Detached,
+    Ended,
+    Event,
+    Flowed,
+    Opened,
+)
+from twinbus.wire.frames import (
+    AMQP_HEADER,
+    HEARTBEAT,
+    SASL_HEADER,
+    Frame,
+    FrameReader,
+    Header,
+    encode_frame,
+)
+from twinbus.wire.link import LinkState
+from twinbus.wire.performatives import (
+    Attach,
+    Begin,
+    Close,
+    Detach,
+    Disposition,
+    End,
+    Error,
+    Flow,
+    Open,
+    SaslInit,
+    SaslMechanisms,
+    SaslOutcome,
+    Transfer,
+)
+from twinbus.wire.session import Session, SessionState
+
+MECHANISMS = ("MSSBCBS", "PLAIN", "ANONYMOUS", "EXTERNAL")
+# Larger frames than this gain nothing, and a peer may announce 4 GiB.
+_FRAME_BYTES_OUT_MAX = 1024 * 1024
+_SASL_FRAME = 1
+
+
+class ConnectionState(Enum):
+    """See the table at the top."""
+
+    START = "start"
+    SASL = "sasl"
+    HEADER = "header"
+    OPENING = "opening"
+    OPEN = "open"
+    CLOSING = "closing"
+    CLOSED = "closed"
+
+
+class Connection:
+    """One AMQP connection, either end."""
+
+    def __init__(self, *, server: bool, container_id: str) -> None:
+        self.server = server
+        self.container_id = container_id
+        self.state = ConnectionState.START
+        self.sessions: dict[int, Session] = {}
+        self.sessions_by_peer: dict[int, Session] = {}
+        self.peer_open = Open()
+        self.peer_frame_bytes = limits.FRAME_BYTES_MIN
+        # What the peer said in SASL, for an owner that wants to look at it.
+        self.sasl_init: SaslInit | None = None
+        # A client's own: what it says when it is its turn.
+        self._client_open: Open | None = None
+        self._client_init: SaslInit | None = None
+        self._open_sent = False
+        self._channels_free: list[int] = []
+        self._out: list[bytes] = []
+        self._reader = FrameReader(limits.HANDSHAKE_FRAME_BYTES_MAX)
+        self._reader.expect_header()
+
+    # -- bytes -------------------------------------------------------------------
+
+    def feed(self, data: bytes) -> None:
+        """Take bytes from the peer."""
+        self._reader.feed(data)
+
+    def take(self) -> bytes:
+        """What has to be written to the peer now."""
+        out = self._out
+        if not out:
+            return b""
+        self._out = []
+        return out[0] if len(out) == 1 else b"".join(out)
+
+    def write_bytes(self, frames: bytes) -> None:
+        """Add encoded frames to what has to be written."""
+        self._out.append(frames)
+
+    def trust(self) -> None:
+        """The peer has shown a claim: frames of the full size are read from now on."""
+        self._reader.max_frame_bytes = limits.FRAME_BYTES_MAX
+
+    def heartbeat(self) -> None:
+        """Show the peer that we are alive."""
+        if self._open_sent and self.state is ConnectionState.OPEN:
+            self._out.append(HEARTBEAT)
+
+    # -- commands ----------------------------------------------------------------
+
+    def start(self, init: SaslInit, opening: Open) -> None:
+        """Begin as a client."""
+        assert not self.server
+        self._client_init = init
+        self._client_open = opening
+        self.trust()
+        self._out.append(SASL_HEADER)
+
+    def open(self, answer: Open) -> None:
+        """Send our open; a server does so when it has seen the peer's."""
+        answer.container_id = self.container_id
+        answer.max_frame_size = limits.FRAME_BYTES_MAX
+        answer.channel_max = limits.SESSIONS_PER_CONNECTION_MAX - 1
+        self._open_sent = True
+        self._out.append(encode_frame(0, answer))
+
+    def begin(self) -> Session:
+        """Ask the peer for a session."""
+        session = self._new_session()
+        session.write_begin(None)
+        return session
+
+    def close(self, error: Error | None = None) -> None:
+        """Close from our side; what the peer still sends is ignored until its close."""
+        if self.state in (ConnectionState.CLOSING, ConnectionState.CLOSED):
+            return
+        if self.state in (ConnectionState.OPEN, ConnectionState.OPENING):
+            if not self._open_sent:
+                # A close may not be the first word.
+                self.open(Open())
+            self._out.append(encode_frame(0, Close(error=error)))
+            self.state = ConnectionState.CLOSING
+        else:
+            self.state = ConnectionState.CLOSED
+
+    # -- events ------------------------------------------------------------------
+
+    def next_event(self) -> Event | None:
+        """The next thing the peer said; None when more bytes are needed."""
+        while True:
+            item = self._reader.next()
+            if item is None:
+                return None
+            if isinstance(item, Header):
+                self._take_header(item)
+                continue
+            event = self._take_frame(item)
+            if event is not None:
+                return event
+
+    def _take_frame(self, frame: Frame) -> Event | None:
+        performative = frame.performative
+        if self.state is ConnectionState.OPEN:
+            if type(performative) is Transfer:
+                return self._take_transfer(frame, performative)
+            if performative is None:
+                return None
+            if frame.kind == _SASL_FRAME:
+                raise FrameError("A SASL frame after the handshake.")
+            return self._take_open_state(frame.channel, performative)
+        if self.state is ConnectionState.SASL:
+            self._take_sasl(frame)
+            return None
+        if self.state is ConnectionState.OPENING:
+            return self._take_opening(frame)
+        if self.state is ConnectionState.CLOSING:
+            if type(performative) is Close:
+                self.state = ConnectionState.CLOSED
+                return Closed(performative.error)
+            return None
+        if self.state is ConnectionState.CLOSED:
+            return None
+        raise FrameError(f"A frame in state {self.state.value}.")
+
+    # -- handshake ---------------------------------------------------------------
+
+    def _take_header(self, header: Header) -> None:
+        if header.protocol_id == 3 and self.state is ConnectionState.START:
+            self.state = ConnectionState.SASL
+            if self.server:
+                self._out.append(SASL_HEADER)
+                mechanisms = SaslMechanisms(mechanisms=list(MECHANISMS))
+                self._out.append(encode_frame(0, mechanisms, kind=_SASL_FRAME))
+            return
+        allowed = (ConnectionState.START, ConnectionState.HEADER)
+        if header.protocol_id == 0 and self.state in allowed:
+            self.state = ConnectionState.OPENING
+            if self.server:
+                self._out.append(AMQP_HEADER)
+            return
+        raise FrameError(f"Protocol {header.protocol_id} in state {self.state.value}.")
+
+    def _take_sasl(self, frame: Frame) -> None:
+        performative = frame.performative
+        if frame.kind != _SASL_FRAME:
+            raise FrameError("An AMQP frame before SASL has ended.")
+        if self.server and type(performative) is SaslInit:
+            self.sasl_init = performative
+            outcome = SaslOutcome(code=0, additional_data=b"Welcome!")
+            self._out.append(encode_frame(0, outcome, kind=_SASL_FRAME))
+            self._expect_amqp()
+        elif not self.server and type(performative) is SaslMechanisms:
+            self._out.append(encode_frame(0, self._client_init, kind=_SASL_FRAME))
+        elif not self.server and type(performative) is SaslOutcome:
+            if performative.code != 0:
+                raise FrameError(f"The peer refused the login ({performative.code}).")
+            self._expect_amqp()
+            self._out.append(AMQP_HEADER)
+            assert self._client_open is not None
+            self.open(self._client_open)
+        else:
+            raise FrameError("A frame that does not belong into SASL.")
+
+    def _expect_amqp(self) -> None:
+        self.state = ConnectionState.HEADER
+        self._reader.expect_header()
+
+    def _take_opening(self, frame: Frame) -> Event | None:
+        performative = frame.performative
+        if frame.kind == _SASL_FRAME or type(performative) is not Open:
+            raise FrameError("The first frame must be an open.")
+        self.state = ConnectionState.OPEN
+        self.peer_open = performative
+        size = min(performative.max_frame_size, _FRAME_BYTES_OUT_MAX)
+        self.peer_frame_bytes = max(size, limits.FRAME_BYTES_MIN)
+        return Opened(performative)
+
+    # -- an open connection --------------------------------------------------------
+
+    def _take_open_state(self, channel: int, performative: Any) -> Event | None:
+        kind = type(performative)
+        if kind is Begin:
+            return self._take_begin(channel, performative)
+        if kind is Close:
+            if self._open_sent:
+                self._out.append(encode_frame(0, Close()))
+            self.state = ConnectionState.CLOSED
+            return Closed(performative.error)
+        session = self.sessions_by_peer.get(channel)
+        if session is None:
+            if kind in (Attach, Flow, Transfer, Disposition, Detach, End):
+                # The Python SDK detaches on channels that it has ended already.
+                return None
+            raise FrameError("A performative that does not belong here.")
+        if session.state is not SessionState.BEGUN:
+            return self._take_end(session, performative) if kind is End else None
+        if kind is Flow:
+            return self._take_flow(session, performative)
+        if kind is Disposition:
+            return session.take_disposition(performative)
+        if kind is Attach:
+            return self._take_attach(session, performative)
+        if kind is Detach:
+            return self._take_detach(session, performative)
+        if kind is End:
+            return self._take_end(session, performative)
+        raise FrameError("A performative that does not belong here.")
+
+    def _new_session(self) -> Session:
+        channel = len(self.sessions)
+        if self._channels_free:
+            channel = self._channels_free.pop()
+        session = Session(self, channel)
+        self.sessions[channel] = session
+        return session
+
+    def _take_begin(self, channel: int, begin: Begin) -> Event | None:
+        if begin.remote_channel is not None:
+            known = self.sessions.get(begin.remote_channel)
+            if known is None or known.state is not SessionState.BEGINNING:
+                raise FrameError("A begin that answers nothing.")
+            known.peer_channel = channel
+            self.sessions_by_peer[channel] = known
+            known.take_begin(begin)
+            return Begun(known)
+        if channel in self.sessions_by_peer:
+            raise FrameError(f"Channel {channel} is in use.")
+        if len(self.sessions) >= limits.SESSIONS_PER_CONNECTION_MAX:
+            raise LimitExceeded("Too many sessions on one connection.")
+        session = self._new_session()
+        session.peer_channel = channel
+        self.sessions_by_peer[channel] = session
+        session.take_begin(begin)
+        session.write_begin(channel)
+        return Begun(session)
+
+    def _take_end(self, session: Session, end: End) -> Event:
+        if session.state is SessionState.BEGUN:
+            session.write(End())
+        session.state = SessionState.ENDED
+        self.sessions.pop(session.channel, None)
+        self.sessions_by_peer.pop(session.peer_channel, None)
+        self._channels_free.append(session.channel)
+        for link in session.links.values():
+            link.state = LinkState.DETACHED
+        return Ended(session, end.error)
+
+    def _end_session(self, session: Session, condition: str, text: str) -> Event:
+        """The peer broke a rule of its session: end that and nothing more."""
+        error = Error(condition=condition, description=text)
+        session.end(error)
+        for link in session.links.values():
+            link.state = LinkState.DETACHED
+        return Ended(session, error)
+
+    def _take_attach(self, session: Session, attach: Attach) -> Event | None:
+        handle = attach.handle or 0
+        if handle in session.links_by_peer:
+            return self._end_session(
+                session, "amqp:session:handle-in-use", f"Handle {handle} is in use."
+            )
+        sends = bool(attach.role)
+        for link in session.links.values():
+            asked = link.state is LinkState.ASKING
+            if asked and link.name == attach.name and link.sends == sends:
+                link.state = LinkState.ATTACHED
+                link.peer_handle = handle
+                link.peer_attach = attach
+                session.links_by_peer[handle] = link
+                return Attached(link)
+        if len(session.links) >= limits.LINKS_PER_SESSION_MAX:
+            return self._end_session(
+                session, "amqp:resource-limit-exceeded", "Too many links."
+            )
+        link = session.new_link(attach.name or "", sends)
+        link.peer_handle = handle
+        link.peer_attach = attach
+        link.settled_by_us = sends and attach.snd_settle_mode == 1
+        session.links_by_peer[handle] = link
+        return Attached(link)
+
+    def _take_detach(self, session: Session, detach: Detach) -> Event | None:
+        link = session.links_by_peer.get(detach.handle or 0)
+        if link is None:
+            return self._end_session(
+                session, "amqp:session:unattached-handle", "No link with that handle."
+            )
+        was = link.state
+        if was is LinkState.ASKED:
+            link.refuse(Error(condition="amqp:link:detach-forced"))
+        elif was is LinkState.ATTACHED:
+            session.write(Detach(handle=link.handle, closed=True))
+        session.drop_link(link)
+        return Detached(link, detach.error)
+
+    def _take_flow(self, session: Session, flow: Flow) -> Event | None:
+        session.take_flow(flow)
+        if flow.handle is None:
+            if flow.echo:
+                session.write_flow(Flow())
+            return None
+        link = session.links_by_peer.get(flow.handle)
+        if link is None:
+            return self._end_session(
+                session, "amqp:session:unattached-handle", "No link with that handle."
+            )
+        if link.state not in (LinkState.ATTACHED, LinkState.ASKED):
+            return None
+        link.take_flow(flow)
+        if link.sends:
+            return Flowed(link)
+        if flow.echo:
+            link.write_flow()
+        return None
+
+    def _take_transfer(self, frame: Frame, transfer: Transfer) -> Event | None:
+        session = self.sessions_by_peer.get(frame.channel)
+        if session is None or session.state is not SessionState.BEGUN:
+            return None
+        session.note_frame()
+        link = session.links_by_peer.get(transfer.handle or 0)
+        if link is None or link.sends:
+            return self._end_session(
+                session, "amqp:session:unattached-handle", "No such link to send on."
+            )
+        if link.state is not LinkState.ATTACHED:
+            return None
+        delivery = link.take_transfer(transfer, frame.payload)
+        if delivery is None and link.endless():
+            link.detach(
+                Error(
+                    condition="amqp:link:message-size-exceeded",
+                    description="The message has no end.",
+                )
+            )
+        return delivery

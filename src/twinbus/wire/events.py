@@ -1,0 +1,125 @@
+"""What a connection tells its owner.
+
+Each event is handed out when its frame is read, before the next frame is looked at, so
+answers leave in the order of the questions. Nothing here does anything.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from twinbus.wire.performatives import Error, Open
+
+if TYPE_CHECKING:
+    from twinbus.wire.link import Link
+    from twinbus.wire.session import Session
+
+
+class Opened(NamedTuple):
+    """The peer's open. A server answers with `Connection.open`."""
+
+    performative: Open
+
+
+class Begun(NamedTuple):
+    """A session exists on both sides."""
+
+    session: Session
+
+
+class Attached(NamedTuple):
+    """The peer's attach. A server answers with `Link.accept` or `Link.refuse`."""
+
+    link: Link
+
+
+class Delivered:
+    """A whole message from the peer; `oversize` ones come without their payload."""
+
+    __slots__ = (
+        "delivery_id",
+        "link",
+        "message_format",
+        "oversize",
+        "payload",
+        "settled",
+        "state",
+        "tag",
+    )
+
+    def __init__(self, link: Link, delivery_id: int, tag: bytes) -> None:
+        self.link = link
+        self.delivery_id = delivery_id
+        self.tag = tag
+        self.message_format = 0
+        self.settled = False
+        self.payload = b""
+        self.state: Any = None
+        self.oversize = False
+
+
+class Flowed(NamedTuple):
+    """The peer changed the credit of a link on which we send, or asks for an echo."""
+
+    link: Link
+
+
+class Outgoing(NamedTuple):
+    """A delivery of ours that is not settled; `cookie` is its sender's own."""
+
+    delivery_id: int
+    link: Link
+    cookie: Any
+
+
+class Disposed(NamedTuple):
+    """The peer's word on deliveries of ours; `settled` means that it has forgotten."""
+
+    session: Session
+    deliveries: list[Outgoing]
+    settled: bool
+    state: Any
+
+
+class Answered(NamedTuple):
+    """The peer's word on deliveries of its own, by their ids: how it took ours."""
+
+    session: Session
+    first: int
+    last: int
+    settled: bool
+    state: Any
+
+
+class Detached(NamedTuple):
+    """A link is gone; the answer, where one is due, is already written."""
+
+    link: Link
+    error: Error | None
+
+
+class Ended(NamedTuple):
+    """A session is gone with all its links."""
+
+    session: Session
+    error: Error | None
+
+
+class Closed(NamedTuple):
+    """The peer closed the connection; the answer is already written."""
+
+    error: Error | None
+
+
+Event = (
+    Opened
+    | Begun
+    | Attached
+    | Delivered
+    | Flowed
+    | Disposed
+    | Answered
+    | Detached
+    | Ended
+    | Closed
+)

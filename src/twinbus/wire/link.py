@@ -1,0 +1,246 @@
+"""One end of a link: credit, assembly of deliveries, and its life.
+
+| state    | we may send                     | the peer may send                  |
+|----------|---------------------------------|------------------------------------|
+| ASKED    | accept, refuse (the answer)     | flow, detach                       |
+| ASKING   | detach                          | attach (the answer)                |
+| ATTACHED | flow, transfer, detach          | flow, transfer, detach             |
+| DETACHING| nothing: our detach is on its way | anything (ignored), detach       |
+| DETACHED | nothing                         | nothing: its handle is free        |
+
+Owns the credit of both directions. Knows nothing about messages but their bytes.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from twinbus.wire.events import Delivered, Outgoing
+from twinbus.wire.frames import encode_transfer
+from twinbus.wire.performatives import Attach, Detach, Error, Flow, Transfer
+
+if TYPE_CHECKING:
+    from twinbus.wire.session import Session
+
+_WRAP = 0xFFFFFFFF
+# A delivery that goes on for ever is dropped after this many times its limit.
+_ENDLESS_FACTOR = 16
+
+
+class LinkState(Enum):
+    """See the table at the top."""
+
+    ASKED = "asked"
+    ASKING = "asking"
+    ATTACHED = "attached"
+    DETACHING = "detaching"
+    DETACHED = "detached"
+
+
+class Link:
+    """One end of a link. `sends` tells whether messages flow from us to the peer."""
+
+    __slots__ = (
+        "_assembly",
+        "_assembly_parts",
+        "_assembly_size",
+        "credit",
+        "credit_window",
+        "delivery_count",
+        "drain",
+        "echo",
+        "handle",
+        "max_message_bytes",
+        "name",
+        "owner",
+        "peer_attach",
+        "peer_handle",
+        "sends",
+        "session",
+        "settled_by_us",
+        "state",
+    )
+
+    def __init__(self, session: Session, name: str, handle: int, sends: bool) -> None:
+        self.session = session
+        self.name = name
+        self.handle = handle
+        self.peer_handle = -1
+        self.sends = sends
+        self.state = LinkState.ASKED
+        # Messages that may still be sent: by us if we send, by the peer if not.
+        self.credit = 0
+        self.delivery_count = 0
+        self.drain = False
+        self.echo = False
+        # If we receive: credit is topped up to this at half. 0: by hand.
+        self.credit_window = 0
+        self.max_message_bytes = 0
+        # We send pre-settled: the peer asked for it when it attached.
+        self.settled_by_us = False
+        self.peer_attach = Attach()
+        # Whatever stands behind the link, for its user alone.
+        self.owner: Any = None
+        self._assembly: Delivered | None = None
+        self._assembly_parts: list[bytes] = []
+        self._assembly_size = 0
+
+    # -- life --------------------------------------------------------------------
+
+    def accept(self, answer: Attach) -> None:
+        """Answer the peer's attach with yes; `answer` brings source, target, etc."""
+        assert self.state is LinkState.ASKED
+        self.state = LinkState.ATTACHED
+        answer.name = self.name
+        answer.handle = self.handle
+        answer.role = not self.sends
+        if self.sends:
+            answer.initial_delivery_count = 0
+        self.session.write(answer)
+
+    def refuse(self, error: Error) -> None:
+        """Answer the peer's attach with no: an attach to nowhere, then a detach."""
+        assert self.state is LinkState.ASKED
+        self.state = LinkState.ATTACHED
+        refusal = Attach(name=self.name, handle=self.handle, role=not self.sends)
+        if self.sends:
+            refusal.initial_delivery_count = 0
+        refusal.max_message_size = self.max_message_bytes
+        self.session.write(refusal)
+        self.detach(error)
+
+    def detach(self, error: Error | None = None) -> None:
+        """Close the link from our side; the peer's detach will not be answered."""
+        if self.state is not LinkState.ATTACHED:
+            return
+        self.state = LinkState.DETACHING
+        self.session.write(Detach(handle=self.handle, closed=True, error=error))
+
+    # -- we receive ----------------------------------------------------------------
+
+    def grant(self, credit: int) -> None:
+        """Let the peer send up to `credit` messages from now on."""
+        self.credit = credit
+        self.write_flow()
+
+    def write_flow(self, echo: bool = False) -> None:
+        """Tell the peer where the link and its session stand."""
+        self.session.write_flow(
+            Flow(
+                handle=self.handle,
+                delivery_count=self.delivery_count,
+                link_credit=max(self.credit, 0),
+                drain=self.drain,
+                echo=echo,
+            )
+        )
+
+    def take_transfer(self, transfer: Transfer, payload: bytes) -> Delivered | None:
+        """Add a frame of a delivery; returns the delivery when it is whole."""
+        delivery = self._assembly
+        if delivery is None:
+            delivery = self._first_frame(transfer)
+            if not transfer.more and not transfer.aborted:
+                # The usual case: a message in one frame.
+                self._finish(delivery, payload)
+                return delivery
+        if transfer.settled:
+            delivery.settled = True
+        if transfer.state is not None:
+            delivery.state = transfer.state
+        if transfer.aborted:
+            self._forget_assembly()
+            return None
+        self._assembly = delivery
+        self._assembly_size += len(payload)
+        if self._assembly_size <= self._limit():
+            self._assembly_parts.append(payload)
+        else:
+            self._assembly_parts.clear()
+            delivery.oversize = True
+        if transfer.more:
+            return None
+        whole = b"".join(self._assembly_parts)
+        oversize = delivery.oversize
+        self._forget_assembly()
+        self._finish(delivery, whole)
+        delivery.oversize = oversize or delivery.oversize
+        return delivery
+
+    def endless(self) -> bool:
+        """Whether the delivery under way has no intention to end."""
+        return self._assembly_size > _ENDLESS_FACTOR * self._limit()
+
+    def _limit(self) -> int:
+        return self.max_message_bytes or 1 << 30
+
+    def _first_frame(self, transfer: Transfer) -> Delivered:
+        session = self.session
+        delivery_id = transfer.delivery_id
+        if delivery_id is None:
+            delivery_id = session.next_delivery_in
+        session.next_delivery_in = (delivery_id + 1) & _WRAP
+        delivery = Delivered(self, delivery_id, transfer.delivery_tag or b"")
+        delivery.message_format = transfer.message_format or 0
+        delivery.settled = bool(transfer.settled)
+        delivery.state = transfer.state
+        return delivery
+
+    def _finish(self, delivery: Delivered, payload: bytes) -> None:
+        if self.max_message_bytes and len(payload) > self.max_message_bytes:
+            delivery.oversize = True
+        else:
+            delivery.payload = payload
+        self.delivery_count = (self.delivery_count + 1) & _WRAP
+        self.credit -= 1
+        if self.credit_window and self.credit <= self.credit_window >> 1:
+            self.grant(self.credit_window)
+
+    def _forget_assembly(self) -> None:
+        self._assembly = None
+        self._assembly_parts = []
+        self._assembly_size = 0
+
+    # -- we send -------------------------------------------------------------------
+
+    def take_flow(self, flow: Flow) -> None:
+        """Note the peer's credit. It is absolute, counted from its own view."""
+        self.echo = bool(flow.echo)
+        if not self.sends:
+            return
+        self.drain = bool(flow.drain)
+        seen = flow.delivery_count if flow.delivery_count is not None else 0
+        behind = (self.delivery_count - seen) & _WRAP
+        self.credit = max((flow.link_credit or 0) - behind, 0)
+
+    def send(self, payload: bytes, tag: bytes, cookie: Any = None) -> int:
+        """Send one message; the caller has looked at `credit`. Returns its id."""
+        session = self.session
+        delivery_id = session.next_delivery_out
+        session.next_delivery_out = (delivery_id + 1) & _WRAP
+        self.delivery_count = (self.delivery_count + 1) & _WRAP
+        self.credit -= 1
+        settled = self.settled_by_us
+        if not settled:
+            session.unsettled[delivery_id] = Outgoing(delivery_id, self, cookie)
+        session.write_transfer(
+            encode_transfer(
+                session.channel,
+                self.handle,
+                delivery_id,
+                tag,
+                payload,
+                settled,
+                session.connection.peer_frame_bytes,
+            ),
+            len(payload),
+        )
+        return delivery_id
+
+    def drained(self) -> None:
+        """Answer a drain: what credit is left is used up."""
+        self.delivery_count = (self.delivery_count + self.credit) & _WRAP
+        self.credit = 0
+        self.write_flow()
+        self.drain = False

@@ -1,0 +1,165 @@
+"""Messages on their way out: the broker's header and annotations before the bare bytes.
+
+Nearly every delivery has the same shape, which `render_locked` packs in one go;
+`render` writes any. The bare message follows as it was sent.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from twinbus.wire.codec import encode
+from twinbus.wire.sections import (
+    DURABLE,
+    DURABLE_ONLY,
+    HAS_PRIORITY,
+    HAS_TTL,
+    HEAD,
+)
+
+
+def _symbol(name: str) -> bytes:
+    raw = name.encode("ascii")
+    return bytes((0xA3, len(raw))) + raw
+
+
+_KEY_SEQUENCE = _symbol("x-opt-sequence-number") + b"\x81"
+_KEY_ENQUEUED = _symbol("x-opt-enqueued-time") + b"\x83"
+_KEY_ORIGIN = _symbol("x-opt-enqueue-sequence-number") + b"\x81"
+_KEY_LOCKED = _symbol("x-opt-locked-until") + b"\x83"
+_KEY_STATE = _symbol("x-opt-message-state") + b"\x54"
+_KEY_SOURCE = _symbol("x-opt-deadletter-source")
+_LOCK_TOKEN = _symbol("x-opt-lock-token") + b"\x98"
+_TOKEN_SECTION = b"\x00\x53\x71\xc1" + bytes((len(_LOCK_TOKEN) + 17, 2)) + _LOCK_TOKEN
+_ANNOTATIONS = b"\x00\x53\x72\xd1"
+_SIZES = struct.Struct(">II")
+
+# header, token, annotations: the shape that nearly every delivery has.
+_HOT_PAIRS = (
+    len(_KEY_SEQUENCE) + len(_KEY_ENQUEUED) + len(_KEY_ORIGIN) + len(_KEY_LOCKED) + 32
+)
+_HOT_A = _TOKEN_SECTION
+_HOT_B = _ANNOTATIONS + _SIZES.pack(_HOT_PAIRS + 4, 8) + _KEY_SEQUENCE
+_HOT = struct.Struct(
+    f">{len(_HOT_A)}s16s{len(_HOT_B)}sq{len(_KEY_ENQUEUED)}sq"
+    f"{len(_KEY_ORIGIN)}sq{len(_KEY_LOCKED)}sq"
+)
+
+
+def _header(durable: bool, priority: int | None, ttl: int | None, count: int) -> bytes:
+    fields = (
+        (b"\x41" if durable else b"\x42"),
+        (b"\x40" if priority is None else bytes((0x50, priority))),
+        (b"\x40" if ttl is None else b"\x70" + ttl.to_bytes(4, "big")),
+        (b"\x41" if count == 0 else b"\x42"),
+        # Written out even when 0: the SDKs read it as it stands.
+        (
+            b"\x52" + bytes((count,))
+            if count < 256
+            else b"\x70" + count.to_bytes(4, "big")
+        ),
+    )
+    body = b"".join(fields)
+    return b"\x00\x53\x70\xc0" + bytes((len(body) + 1, 5)) + body
+
+
+_PLAIN_HEADERS = [_header(False, None, None, count) for count in range(256)]
+_DURABLE_HEADERS = [_header(True, None, None, count) for count in range(256)]
+
+
+class Outgoing:
+    """What the broker adds to a message on its way out."""
+
+    __slots__ = (
+        "deliveries",
+        "enqueued_ms",
+        "locked_until_ms",
+        "origin",
+        "sequence",
+        "source",
+        "state",
+        "token",
+        "ttl_ms",
+    )
+
+    def __init__(self, sequence: int, enqueued_ms: int, deliveries: int) -> None:
+        self.sequence = sequence
+        self.enqueued_ms = enqueued_ms
+        self.deliveries = deliveries
+        self.origin = sequence
+        self.state: int | None = None
+        self.source: str | None = None
+        self.token: bytes | None = None
+        self.locked_until_ms: int | None = None
+        # What the broker grants; None shows what the sender asked for.
+        self.ttl_ms: int | None = None
+
+
+def render_locked(
+    numbers: tuple[int, int, int, int], token: bytes, until_ms: int, head: bytes
+) -> bytes | None:
+    """Everything before the bare bytes of a locked delivery, for the usual head.
+
+    `numbers` are sequence, origin, enqueued time and deliveries. None if the head has
+    more in it: then `render` is the way.
+    """
+    sequence, origin, enqueued_ms, deliveries = numbers
+    if deliveries > 255:
+        return None
+    if head == b"":
+        header = _PLAIN_HEADERS[deliveries]
+    elif head == DURABLE_ONLY:
+        header = _DURABLE_HEADERS[deliveries]
+    else:
+        return None
+    return header + _HOT.pack(
+        _HOT_A,
+        token,
+        _HOT_B,
+        sequence,
+        _KEY_ENQUEUED,
+        enqueued_ms,
+        _KEY_ORIGIN,
+        origin,
+        _KEY_LOCKED,
+        until_ms,
+    )
+
+
+def render(out: Outgoing, head: bytes, bare: bytes) -> bytes:
+    """A message as it goes out."""
+    flags = priority = ttl = count = 0
+    pairs = b""
+    if head:
+        flags, priority, ttl, count = HEAD.unpack_from(head)
+        pairs = head[HEAD.size :]
+    if out.ttl_ms is not None:
+        flags |= HAS_TTL
+        # The field is no larger; the SDKs cut longer times in the same way.
+        ttl = min(out.ttl_ms, 0xFFFFFFFF)
+    parts = [
+        _header(
+            bool(flags & DURABLE),
+            priority if flags & HAS_PRIORITY else None,
+            ttl if flags & HAS_TTL else None,
+            out.deliveries,
+        )
+    ]
+    if out.token is not None:
+        parts.append(_TOKEN_SECTION + out.token)
+    own = [
+        _KEY_SEQUENCE + out.sequence.to_bytes(8, "big"),
+        _KEY_ENQUEUED + out.enqueued_ms.to_bytes(8, "big", signed=True),
+        _KEY_ORIGIN + out.origin.to_bytes(8, "big"),
+    ]
+    if out.locked_until_ms is not None:
+        own.append(_KEY_LOCKED + out.locked_until_ms.to_bytes(8, "big"))
+    if out.state is not None:
+        own.append(_KEY_STATE + bytes((out.state,)))
+    if out.source is not None:
+        own.append(_KEY_SOURCE + encode(out.source))
+    body = b"".join(own) + pairs
+    elements = 2 * (len(own) + count)
+    parts.append(_ANNOTATIONS + _SIZES.pack(len(body) + 4, elements) + body)
+    parts.append(bare)
+    return b"".join(parts)

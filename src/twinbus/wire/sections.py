@@ -1,0 +1,460 @@
+"""The sections of a message, found, split and edited without decoding the body.
+
+A message that comes in is split into what the broker rules over (header, annotations)
+and the *bare* message (properties, application-properties, body, footer), whose bytes
+are kept as they were sent. What else the sender said in header and annotations travels
+in `head`, a small blob that only this file and `rendering.py`, the way out, read:
+
+    b""                        nothing to remember
+    flags, priority, ttl, pairs  ">BBIH", then the sender's annotation pairs as encoded
+
+Sections are accepted in any order, each once (data and sequence may repeat).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from twinbus import limits
+from twinbus.errors import DecodeError, InvalidField, MessageTooLarge
+from twinbus.wire.codec import decode, encode, skip
+from twinbus.wire.fast_sections import fast_parse, read_header
+from twinbus.wire.types import Described, Symbol, Timestamp, UInt, ULong
+
+HEADER = 0x70
+DELIVERY_ANNOTATIONS = 0x71
+MESSAGE_ANNOTATIONS = 0x72
+PROPERTIES = 0x73
+APPLICATION_PROPERTIES = 0x74
+DATA = 0x75
+SEQUENCE = 0x76
+VALUE = 0x77
+FOOTER = 0x78
+
+PING_CONTENT_TYPE = "application/vnd.ms-servicebus-ping"
+BATCH_FORMAT = 0x80013700
+
+# Positions in the properties list.
+MESSAGE_ID = 0
+TO = 2
+SUBJECT = 3
+REPLY_TO = 4
+CORRELATION_ID = 5
+CONTENT_TYPE = 6
+GROUP_ID = 10
+REPLY_TO_GROUP_ID = 12
+_WANTED = (MESSAGE_ID, CONTENT_TYPE, GROUP_ID)
+
+_BROKER_KEYS = frozenset(
+    (
+        "x-opt-sequence-number",
+        "x-opt-enqueued-time",
+        "x-opt-enqueue-sequence-number",
+        "x-opt-locked-until",
+        "x-opt-message-state",
+        "x-opt-deadletter-source",
+        "x-opt-partition-id",
+    )
+)
+HEAD = struct.Struct(">BBIH")
+DURABLE = 1
+HAS_PRIORITY = 2
+HAS_TTL = 4
+DURABLE_ONLY = HEAD.pack(DURABLE, 0, 0, 0)
+
+
+class Incoming:
+    """A message that came in, as far as the broker needs to know it."""
+
+    __slots__ = (
+        "bare",
+        "content_type",
+        "durable",
+        "message_id",
+        "pairs",
+        "pairs_count",
+        "partition_key",
+        "priority",
+        "scheduled_ms",
+        "session_id",
+        "ttl_ms",
+    )
+
+    def __init__(self) -> None:
+        self.bare = b""
+        self.message_id: Any = None
+        self.session_id: str | None = None
+        self.content_type: str | None = None
+        self.durable = False
+        self.priority: int | None = None
+        self.ttl_ms: int | None = None
+        self.partition_key: str | None = None
+        self.scheduled_ms: int | None = None
+        self.pairs = b""
+        self.pairs_count = 0
+
+    def head(self) -> bytes:
+        """What the store must keep beside the bare message."""
+        if not self.pairs_count and self.priority is None and self.ttl_ms is None:
+            return DURABLE_ONLY if self.durable else b""
+        flags = DURABLE if self.durable else 0
+        if self.priority is not None:
+            flags |= HAS_PRIORITY
+        if self.ttl_ms is not None:
+            flags |= HAS_TTL
+        fixed = HEAD.pack(flags, self.priority or 0, self.ttl_ms or 0, self.pairs_count)
+        return fixed + self.pairs
+
+
+# -- finding sections --------------------------------------------------------------
+
+
+def _bounds(buffer: bytes, position: int) -> tuple[int, int, int]:
+    """Code of the section at `position`, where its value starts, where it ends."""
+    if len(buffer) - position < 4 or buffer[position] != 0:
+        raise DecodeError("A message section must start with a descriptor.")
+    if buffer[position + 1] == 0x53:
+        code = buffer[position + 2]
+        start = position + 3
+    else:
+        descriptor, start = decode(buffer, position + 1)
+        if type(descriptor) is not ULong or not HEADER <= descriptor <= FOOTER:
+            raise DecodeError("An unknown message section.")
+        code = int(descriptor)
+    if not HEADER <= code <= FOOTER:
+        raise DecodeError("An unknown message section.")
+    if start >= len(buffer):
+        raise DecodeError("A message section without a value.")
+    kind = buffer[start]
+    if code == DATA and kind not in (0xA0, 0xB0):
+        raise DecodeError("A data section must be binary.")
+    if code in (HEADER, PROPERTIES, SEQUENCE) and kind not in (0x45, 0xC0, 0xD0):
+        raise DecodeError("That section must be a list.")
+    maps = (DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, APPLICATION_PROPERTIES, FOOTER)
+    if code in maps and kind not in (0xC1, 0xD1):
+        raise DecodeError("That section must be a map.")
+    if kind in (0xA0, 0xC0, 0xC1):
+        if start + 1 >= len(buffer):
+            raise DecodeError("A message section that is cut off.")
+        end = start + 2 + buffer[start + 1]
+    else:
+        end = skip(buffer, start)
+    if end > len(buffer):
+        raise DecodeError("A message section that is cut off.")
+    return code, start, end
+
+
+def find_sections(buffer: bytes) -> list[tuple[int, int, int, int]]:
+    """All sections as (code, begin, value start, end), checked for repeats."""
+    found: list[tuple[int, int, int, int]] = []
+    position = 0
+    seen = 0
+    body = 0
+    while position < len(buffer):
+        code, start, end = _bounds(buffer, position)
+        bit = 1 << (code - HEADER)
+        if seen & bit and code not in (DATA, SEQUENCE):
+            raise DecodeError("A message section appears twice.")
+        if DATA <= code <= VALUE:
+            if body and body != code:
+                raise DecodeError("A message has one kind of body.")
+            body = code
+        seen |= bit
+        found.append((code, position, start, end))
+        position = end
+    return found
+
+
+def parse(payload: bytes) -> Incoming:
+    """Split a message that came in."""
+    message = Incoming()
+    return message if fast_parse(message, payload) else _parse_any(payload)
+
+
+def _parse_any(payload: bytes) -> Incoming:
+    message = Incoming()
+    bare_from = -1
+    in_order = True
+    last = 0
+    properties_bytes = 0
+    sections = find_sections(payload)
+    for code, begin, start, end in sections:
+        if PROPERTIES <= code <= APPLICATION_PROPERTIES:
+            properties_bytes += end - begin
+        if code >= PROPERTIES:
+            if bare_from < 0:
+                bare_from = begin
+            in_order = in_order and code >= last
+            last = code
+            if code == PROPERTIES:
+                _read_properties(message, payload, start)
+            elif code == APPLICATION_PROPERTIES:
+                _check_application_properties(payload, start, end)
+        else:
+            in_order = in_order and bare_from < 0
+            if code == HEADER:
+                _read_header(message, payload[start:end])
+            elif code == MESSAGE_ANNOTATIONS:
+                _read_annotations(message, payload, start)
+    if properties_bytes > limits.PROPERTIES_BYTES_MAX:
+        raise MessageTooLarge(
+            f"The properties have {properties_bytes} bytes; at most "
+            f"{limits.PROPERTIES_BYTES_MAX} are allowed."
+        )
+    if in_order:
+        message.bare = payload[bare_from:] if bare_from >= 0 else b""
+    else:
+        kept = sorted((s for s in sections if s[0] >= PROPERTIES), key=_code_of)
+        message.bare = b"".join(payload[begin:end] for _, begin, _, end in kept)
+    return message
+
+
+def _code_of(section: tuple[int, int, int, int]) -> int:
+    return section[0]
+
+
+def _compound(buffer: bytes, start: int) -> tuple[int, int]:
+    """Element count of the compound at `start`, and where its elements begin."""
+    kind = buffer[start]
+    if kind in (0xC0, 0xC1):
+        if start + 2 >= len(buffer):
+            raise DecodeError("A compound that is cut off.")
+        return buffer[start + 2], start + 3
+    if kind in (0xD0, 0xD1):
+        if start + 9 > len(buffer):
+            raise DecodeError("A compound that is cut off.")
+        return int.from_bytes(buffer[start + 5 : start + 9], "big"), start + 9
+    return 0, start + 1
+
+
+def _read_header(message: Incoming, encoded: bytes) -> None:
+    message.durable, message.priority, message.ttl_ms = read_header(encoded)
+
+
+def _read_properties(message: Incoming, buffer: bytes, start: int) -> None:
+    count, position = _compound(buffer, start)
+    if count > 13:
+        raise DecodeError("Too many properties.")
+    size = len(buffer)
+    for index in range(count):
+        if position >= size:
+            raise DecodeError("Properties that are cut off.")
+        if buffer[position] == 0x40:
+            position += 1
+            continue
+        # Decoded even where it is not used: what is kept can be read later.
+        value, position = decode(buffer, position)
+        if index not in _WANTED:
+            continue
+        if index == MESSAGE_ID:
+            message.message_id = value
+        elif index == CONTENT_TYPE:
+            message.content_type = value if isinstance(value, str) else None
+        elif not isinstance(value, str) or isinstance(value, Symbol):
+            raise InvalidField("The session id (group-id) must be a string.")
+        else:
+            message.session_id = value
+
+
+def _check_application_properties(buffer: bytes, start: int, end: int) -> None:
+    """What is kept must be readable later, by rules and by dead-lettering."""
+    values, _ = decode(buffer, start, budget=limits.SECTION_NODES_MAX)
+    for name in values:
+        if not isinstance(name, str):
+            raise InvalidField("The keys of application properties must be strings.")
+    if end - start <= limits.PROPERTY_BYTES_MAX:
+        return
+    count, position = _compound(buffer, start)
+    for _ in range(count // 2):
+        value_at = skip(buffer, position)
+        position = skip(buffer, value_at)
+        if position - value_at > limits.PROPERTY_BYTES_MAX:
+            raise MessageTooLarge(
+                f"A property has at most {limits.PROPERTY_BYTES_MAX} bytes."
+            )
+
+
+def _read_annotations(message: Incoming, buffer: bytes, start: int) -> None:
+    count, position = _compound(buffer, start)
+    pairs: list[bytes] = []
+    for _ in range(count // 2):
+        begin = position
+        key, position = decode(buffer, position)
+        if not isinstance(key, (Symbol, ULong)):
+            raise DecodeError("Annotation keys must be symbols.")
+        value, position = decode(buffer, position, budget=limits.SECTION_NODES_MAX)
+        name = str(key)
+        if name in _BROKER_KEYS:
+            continue
+        if name == "x-opt-scheduled-enqueue-time":
+            if value is not None and not isinstance(value, Timestamp):
+                raise InvalidField("x-opt-scheduled-enqueue-time must be a timestamp.")
+            message.scheduled_ms = None if value is None else int(value)
+        elif name == "x-opt-partition-key":
+            if value is not None and not isinstance(value, str):
+                raise InvalidField("x-opt-partition-key must be a string.")
+            message.partition_key = value
+        pairs.append(buffer[begin:position])
+    message.pairs = b"".join(pairs)
+    message.pairs_count = len(pairs)
+
+
+def split_batch(payload: bytes) -> list[bytes]:
+    """The messages inside a batch envelope, as encoded."""
+    inner: list[bytes] = []
+    for code, _begin, start, _end in find_sections(payload):
+        if code == DATA:
+            inner.append(decode(payload, start)[0])
+        elif code in (SEQUENCE, VALUE):
+            raise DecodeError("A batch holds data sections only.")
+    if len(inner) > limits.BATCH_MESSAGES_MAX:
+        raise InvalidField(
+            f"A batch holds at most {limits.BATCH_MESSAGES_MAX} messages."
+        )
+    return inner
+
+
+# -- reading and editing the bare message ----------------------------------------------
+
+
+def _section(bare: bytes, wanted: int) -> tuple[int, int, int] | None:
+    """(begin, value start, end) of one section of a bare message."""
+    position = 0
+    while position < len(bare):
+        code, start, end = _bounds(bare, position)
+        if code == wanted:
+            return position, start, end
+        if code > wanted:
+            return None
+        position = end
+    return None
+
+
+def read_properties(bare: bytes) -> list[Any]:
+    """The properties list, padded to all 13 fields."""
+    found = _section(bare, PROPERTIES)
+    fields: list[Any] = []
+    if found is not None:
+        fields, _ = decode(bare, found[1], budget=limits.PERFORMATIVE_NODES_MAX)
+    return fields + [None] * (13 - len(fields))
+
+
+def read_application_properties(bare: bytes) -> dict[str, Any]:
+    """The application properties; empty if there are none."""
+    found = _section(bare, APPLICATION_PROPERTIES)
+    if found is None:
+        return {}
+    value, _ = decode(bare, found[1], budget=limits.SECTION_NODES_MAX)
+    if not isinstance(value, dict):
+        raise DecodeError("Application properties must be a map.")
+    return value
+
+
+def _described(code: int, value: Any) -> bytes:
+    return encode(Described(ULong(code), value))
+
+
+def with_properties(bare: bytes, fields: dict[int, Any]) -> bytes:
+    """The bare message with some fields of its properties changed."""
+    values = read_properties(bare)
+    for index, value in fields.items():
+        values[index] = value
+    while values and values[-1] is None:
+        values.pop()
+    section = _described(PROPERTIES, values)
+    found = _section(bare, PROPERTIES)
+    if found is None:
+        return section + bare
+    return bare[: found[0]] + section + bare[found[2] :]
+
+
+def with_application_properties(
+    bare: bytes, changes: dict[str, Any], removed: frozenset[str] = frozenset()
+) -> bytes:
+    """The bare message with application properties set and removed."""
+    values = read_application_properties(bare)
+    for name in removed:
+        values.pop(name, None)
+    values.update(changes)
+    section = _described(APPLICATION_PROPERTIES, values)
+    found = _section(bare, APPLICATION_PROPERTIES)
+    if found is not None:
+        return bare[: found[0]] + section + bare[found[2] :]
+    properties = _section(bare, PROPERTIES)
+    at = properties[2] if properties is not None else 0
+    return bare[:at] + section + bare[at:]
+
+
+def with_message_id(bare: bytes, message_id: str) -> bytes:
+    """The bare message with an id it came without."""
+    if _section(bare, PROPERTIES) is None:
+        raw = message_id.encode()
+        size = bytes((len(raw) + 3, 1, 0xA1, len(raw)))
+        return b"\x00\x53\x73\xc0" + size + raw + bare
+    return with_properties(bare, {MESSAGE_ID: message_id})
+
+
+# -- whole small messages: requests and replies ----------------------------------------
+
+
+class Request:
+    """A decoded message of `$cbs`, `$management` or a coordinator."""
+
+    __slots__ = ("application_properties", "body", "message_id", "reply_to")
+
+    def __init__(self, payload: bytes) -> None:
+        self.message_id: Any = None
+        self.reply_to: str | None = None
+        self.application_properties: dict[str, Any] = {}
+        self.body: Any = None
+        for code, _begin, start, _end in find_sections(payload):
+            if code == PROPERTIES:
+                fields, _ = decode(payload, start)
+                padded = list(fields) + [None] * 6
+                self.message_id = padded[MESSAGE_ID]
+                reply_to = padded[REPLY_TO]
+                self.reply_to = reply_to if isinstance(reply_to, str) else None
+            elif code == APPLICATION_PROPERTIES:
+                budget = limits.SECTION_NODES_MAX
+                self.application_properties, _ = decode(payload, start, budget=budget)
+            elif code == VALUE:
+                budget = limits.SECTION_NODES_MAX
+                self.body, _ = decode(payload, start, budget=budget)
+            elif code == DATA:
+                self.body, _ = decode(payload, start)
+
+
+def encode_reply(correlation_id: Any, properties: dict[str, Any], body: Any) -> bytes:
+    """A reply: its correlation id is the request's message id, type kept."""
+    fields: list[Any] = [None] * 5 + [correlation_id]
+    return b"".join(
+        (
+            _described(PROPERTIES, fields),
+            _described(APPLICATION_PROPERTIES, properties),
+            _described(VALUE, body),
+        )
+    )
+
+
+def encode_request(reply_to: str, properties: dict[str, Any], body: Any) -> bytes:
+    """A request to `$cbs` or `$management`; its id is the address of the reply."""
+    fields: list[Any] = [reply_to, None, None, None, reply_to]
+    return b"".join(
+        (
+            _described(PROPERTIES, fields),
+            _described(APPLICATION_PROPERTIES, properties),
+            _described(VALUE, body),
+        )
+    )
+
+
+def encode_message(
+    body: bytes, properties: dict[int, Any] | None = None, ttl_ms: int | None = None
+) -> bytes:
+    """A small message with a data body, for tools and tests."""
+    header = _described(HEADER, [True, None, None if ttl_ms is None else UInt(ttl_ms)])
+    bare = _described(DATA, body)
+    if properties:
+        bare = with_properties(bare, properties)
+    return header + bare

@@ -1,0 +1,240 @@
+"""A session: channel numbers, windows, delivery ids, and the links in it.
+
+| state    | the peer may send                                    |
+|----------|------------------------------------------------------|
+| BEGINNING| begin (the answer to ours)                           |
+| BEGUN    | attach, flow, transfer, disposition, detach, end     |
+| ENDING   | anything (ignored) until its end                     |
+| ENDED    | nothing; frames for it are ignored, not an error     |
+
+Owns the transfer windows of both directions. The incoming one is refreshed at half and
+never enforced: the Python SDK counts deliveries where the standard counts frames.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from twinbus import limits
+from twinbus.wire.events import Answered, Disposed, Outgoing
+from twinbus.wire.frames import encode_disposition, encode_frame
+from twinbus.wire.link import Link, LinkState
+from twinbus.wire.performatives import (
+    Attach,
+    Begin,
+    Disposition,
+    End,
+    Error,
+    Flow,
+)
+
+if TYPE_CHECKING:
+    from twinbus.wire.connection import Connection
+
+_WRAP = 0xFFFFFFFF
+_UNKNOWN_WINDOW = 1 << 31
+
+
+class SessionState(Enum):
+    """See the table at the top."""
+
+    BEGINNING = "beginning"
+    BEGUN = "begun"
+    ENDING = "ending"
+    ENDED = "ended"
+
+
+class Session:
+    """One session of a connection."""
+
+    __slots__ = (
+        "_blocked",
+        "_frames_out",
+        "_frames_since_flow",
+        "_peer_window",
+        "channel",
+        "connection",
+        "frames_in",
+        "handles_free",
+        "links",
+        "links_by_peer",
+        "next_delivery_in",
+        "next_delivery_out",
+        "peer_channel",
+        "state",
+        "unsettled",
+    )
+
+    def __init__(self, connection: Connection, channel: int) -> None:
+        self.connection = connection
+        self.channel = channel
+        self.peer_channel = -1
+        self.state = SessionState.BEGINNING
+        self.links: dict[int, Link] = {}
+        self.links_by_peer: dict[int, Link] = {}
+        self.handles_free: list[int] = []
+        self.next_delivery_in = 0
+        self.next_delivery_out = 0
+        # The id that the peer's next transfer frame has.
+        self.frames_in = 0
+        # Deliveries of ours that are not settled, by delivery id.
+        self.unsettled: dict[int, Outgoing] = {}
+        self._frames_out = 0
+        self._frames_since_flow = 0
+        self._peer_window = _UNKNOWN_WINDOW
+        self._blocked: deque[tuple[bytes, int]] = deque()
+
+    # -- life --------------------------------------------------------------------
+
+    def take_begin(self, begin: Begin) -> None:
+        """Note the peer's windows."""
+        self.frames_in = begin.next_outgoing_id or 0
+        self.next_delivery_in = self.frames_in
+        self._peer_window = begin.incoming_window or 0
+        self.state = SessionState.BEGUN
+
+    def write_begin(self, remote_channel: int | None) -> None:
+        """Begin, or answer a begin."""
+        self.write(
+            Begin(
+                remote_channel=remote_channel,
+                next_outgoing_id=self._frames_out,
+                incoming_window=limits.SESSION_WINDOW_FRAMES,
+                outgoing_window=limits.SESSION_WINDOW_FRAMES,
+                handle_max=limits.LINKS_PER_SESSION_MAX - 1,
+            )
+        )
+
+    def end(self, error: Error | None = None) -> None:
+        """End the session from our side; what the peer still sends is ignored."""
+        if self.state is SessionState.BEGUN:
+            self.state = SessionState.ENDING
+            self.write(End(error=error))
+
+    # -- links -------------------------------------------------------------------
+
+    def new_link(self, name: str, sends: bool) -> Link:
+        """A link with the lowest free handle."""
+        handle = min(self.handles_free) if self.handles_free else len(self.links)
+        if self.handles_free:
+            self.handles_free.remove(handle)
+        link = Link(self, name, handle, sends)
+        self.links[handle] = link
+        return link
+
+    def attach(self, name: str, sends: bool, attach: Attach) -> Link:
+        """Ask the peer for a link."""
+        link = self.new_link(name, sends)
+        link.state = LinkState.ASKING
+        link.settled_by_us = sends and attach.snd_settle_mode == 1
+        attach.name = name
+        attach.handle = link.handle
+        attach.role = not sends
+        if sends:
+            attach.initial_delivery_count = 0
+        self.write(attach)
+        return link
+
+    def drop_link(self, link: Link) -> None:
+        """Forget a link that both sides have detached."""
+        link.state = LinkState.DETACHED
+        self.links.pop(link.handle, None)
+        self.links_by_peer.pop(link.peer_handle, None)
+        self.handles_free.append(link.handle)
+        gone = [key for key, entry in self.unsettled.items() if entry.link is link]
+        for key in gone:
+            del self.unsettled[key]
+
+    # -- writing -----------------------------------------------------------------
+
+    def write(self, performative: Any) -> None:
+        """Write a performative on this session's channel."""
+        self.connection.write_bytes(encode_frame(self.channel, performative))
+
+    def write_flow(self, flow: Flow) -> None:
+        """Write a flow with the session's windows filled in."""
+        flow.next_incoming_id = self.frames_in
+        flow.incoming_window = limits.SESSION_WINDOW_FRAMES
+        flow.next_outgoing_id = self._frames_out
+        flow.outgoing_window = limits.SESSION_WINDOW_FRAMES
+        self._frames_since_flow = 0
+        self.write(flow)
+
+    def write_transfer(self, frames: bytes, payload_bytes: int) -> None:
+        """Write a delivery, or keep it until the peer's window opens."""
+        room = self.connection.peer_frame_bytes - 64
+        count = 1 if payload_bytes <= room else -(-payload_bytes // room)
+        if self._peer_window <= 0 or self._blocked:
+            self._blocked.append((frames, count))
+            return
+        self._peer_window -= count
+        self._frames_out = (self._frames_out + count) & _WRAP
+        self.connection.write_bytes(frames)
+
+    def settle(self, first: int, last: int, state: Any) -> None:
+        """Settle deliveries of ours, first to last."""
+        for delivery_id in range(first, last + 1):
+            self.unsettled.pop(delivery_id, None)
+        self.connection.write_bytes(
+            encode_disposition(self.channel, False, first, last, True, state)
+        )
+
+    def answer(self, first: int, last: int, state: Any) -> None:
+        """Settle deliveries of the peer, first to last."""
+        self.connection.write_bytes(
+            encode_disposition(self.channel, True, first, last, True, state)
+        )
+
+    def dispose(self, first: int, last: int, settled: bool, state: Any) -> None:
+        """Say what became of deliveries of the peer, without ending them ourselves."""
+        self.connection.write_bytes(
+            encode_disposition(self.channel, True, first, last, settled, state)
+        )
+
+    # -- reading -----------------------------------------------------------------
+
+    def note_frame(self) -> None:
+        """Count a transfer frame; refresh the window when half of it is used."""
+        self.frames_in = (self.frames_in + 1) & _WRAP
+        self._frames_since_flow += 1
+        if self._frames_since_flow >= limits.SESSION_WINDOW_FRAMES >> 1:
+            self.write_flow(Flow())
+
+    def take_flow(self, flow: Flow) -> None:
+        """Note the peer's window and send what waited for it."""
+        seen = flow.next_incoming_id
+        behind = 0 if seen is None else (self._frames_out - seen) & _WRAP
+        if behind > 1 << 31:
+            behind = 0
+        self._peer_window = (flow.incoming_window or 0) - behind
+        while self._blocked and self._peer_window > 0:
+            frames, count = self._blocked.popleft()
+            self._peer_window -= count
+            self._frames_out = (self._frames_out + count) & _WRAP
+            self.connection.write_bytes(frames)
+
+    def take_disposition(self, disposition: Disposition) -> Disposed | Answered:
+        """Find the deliveries of ours that the peer speaks of."""
+        unsettled = self.unsettled
+        first = disposition.first or 0
+        last = disposition.last if disposition.last is not None else first
+        if not disposition.role:
+            settled = bool(disposition.settled)
+            return Answered(self, first, last, settled, disposition.state)
+        found: list[Outgoing]
+        if first == last:
+            entry = unsettled.get(first)
+            found = [entry] if entry is not None else []
+        elif last - first <= len(unsettled):
+            found = [
+                unsettled[key] for key in range(first, last + 1) if key in unsettled
+            ]
+        else:
+            found = [e for key, e in unsettled.items() if first <= key <= last]
+        settled = bool(disposition.settled)
+        if settled:
+            for entry in found:
+                del unsettled[entry.delivery_id]
+        return Disposed(self, found, settled, disposition.state)

@@ -1,0 +1,120 @@
+"""Messages from the command line, against a server that runs as a child."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.run import Result, Run, served
+from twinbus.core.sas import DEV_KEY_NAME, DEV_KEY_TEXT
+
+CONFIG = """
+namespaces:
+  - name: contoso
+    queues: [{name: orders}]
+    topics: [{name: events, subscriptions: [{name: all}]}]
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A file for each way in: the connection string, the TLS one, and the authority."""
+    folder = tmp_path_factory.mktemp("server")
+    config = folder / "config.yaml"
+    config.write_text(CONFIG)
+    ports = [f"--{kind}-port=0" for kind in ("amqp", "amqps", "http")]
+    with served(folder, "--dev", "--config", config, *ports) as running:
+        described = running.ready["namespaces"]["contoso"]
+        (folder / "plain").write_text(described["connection_string"])
+        (folder / "secure").write_text(
+            f"Endpoint=sb://localhost:{described['amqps_port']}/;"
+            f"SharedAccessKeyName={DEV_KEY_NAME};SharedAccessKey={DEV_KEY_TEXT}"
+        )
+        yield folder
+
+
+@pytest.fixture
+def message(run: Run, server: Path) -> Run:
+    """Run a message command against the server."""
+
+    def call(*args: object) -> Result:
+        given = ("--connection-string", f"@{server}/plain", "--json")
+        return run("message", *args, *given)
+
+    return call
+
+
+def test_a_message_is_sent_peeked_received_and_gone(message: Run) -> None:
+    options = ("--subject", "s", "--property", "a=b", "--message-id", "m1")
+    sent = message("send", "orders", "hello", *options)
+    (peeked,) = message("peek", "orders").json
+    (received,) = message("receive", "orders").json
+
+    assert sent.json == {"sent": 1}
+    assert peeked["body"] == received["body"] == "hello"
+    assert (received["subject"], received["message_id"]) == ("s", "m1")
+    assert received["properties"] == {"a": "b"}
+    assert message("peek", "orders").json == []
+
+
+def test_a_dead_lettered_message_is_found_and_purged(message: Run) -> None:
+    message("send", "orders", "bad", "--count", 3)
+    message("receive", "orders", "--settle", "dead-letter", "--max", 3)
+
+    assert len(message("peek", "orders", "--dead-letter").json) == 3
+    assert message("purge", "orders", "--dead-letter", "--wait", 0.5).json == {
+        "purged": 3
+    }
+    assert message("peek", "orders", "--dead-letter").json == []
+
+
+def test_a_subscription_is_read_through_its_topic(message: Run) -> None:
+    message("send", "events", "news")
+
+    (received,) = message("receive", "events", "--subscription", "all").json
+
+    assert received["body"] == "news"
+
+
+def test_tls_needs_the_authority(run: Run, server: Path) -> None:
+    command = ("message", "send", "orders", "safe")
+    secure = ("--connection-string", f"@{server}/secure", "--json")
+
+    refused = run(*command, *secure)
+    sent = run(*command, *secure, "--ca-file", server / "tls" / "ca.pem")
+
+    assert refused.code == 1
+    assert sent.json == {"sent": 1}
+
+
+def test_failures_are_one_line_without_the_key(message: Run, run: Run) -> None:
+    key = "a-key-that-must-not-print"
+    wrong = (
+        "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=x;"
+        f"SharedAccessKey={key};UseDevelopmentEmulator=true;"
+    )
+    for result, code in (
+        (message("send", "nowhere", "x"), 1),
+        (message("receive", "orders", "--settle", "burn"), 2),
+        (message("send", "orders", "x", "--time-to-live", "1h"), 2),
+        (run("message", "peek", "orders", "--connection-string", wrong), 1),
+        (run("message", "peek", "orders", "--connection-string", key), 2),
+        (run("message", "peek", "orders", "--connection-string", "@/none"), 2),
+    ):
+        assert (result.code, result.out) == (code, ""), result
+        assert result.err.count("\n") == 1, result
+        assert key not in result.err
+
+
+def test_without_the_official_client_it_says_what_to_install(
+    message: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "azure.servicebus", None)
+
+    result = message("peek", "orders")
+
+    assert result.code == 2
+    assert "pip install azure-servicebus" in result.err

@@ -1,0 +1,169 @@
+"""`twinbus serve` as other tools see it: one line, signals, exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.cli.run import Run, served
+from twinbus.cli.serve import Given, options_from
+from twinbus.errors import ConfigError
+
+FREE = ("--amqp-port", "0", "--http-port", "0")
+CONFIG = """
+namespaces:
+  - name: contoso
+    queues: [{name: orders}]
+  - name: fabrikam
+"""
+EMULATOR = {
+    "UserConfig": {
+        "Namespaces": [{"Name": "sbemulatorns", "Queues": [{"Name": "queue.1"}]}],
+        "Logging": {"Type": "File"},
+    }
+}
+
+
+def given(**changes: object) -> Given:
+    values: dict[str, object] = {
+        "names": ["contoso"],
+        "dev": False,
+        "data": Path("data"),
+        "host": None,
+        "ports": {},
+        "config": None,
+        "allow_plaintext": False,
+        "certificates": [],
+        "private_keys": [],
+        "tls_hosts": [],
+        "message_rate": None,
+    }
+    return Given(**{**values, **changes})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_one_line_when_ready_and_a_clean_end(tmp_path: Path, number: int) -> None:
+    with served(tmp_path, "--dev", "--namespace", "contoso", *FREE) as server:
+        described = server.ready["namespaces"]["contoso"]
+        url = f"http://127.0.0.1:{described['http_port']}/health"
+        with urllib.request.urlopen(url) as answer:
+            health = json.load(answer)
+        ended = server.stop(number)
+
+    assert server.ready["ready"] is True
+    assert health["status"] == "healthy"
+    assert (ended.code, ended.out) == (0, "")
+    assert "Traceback" not in ended.err
+
+
+def test_what_was_made_is_there_after_a_restart(tmp_path: Path, at: Run) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(CONFIG)
+    with served(tmp_path, "--dev", "--config", config, *FREE) as server:
+        assert list(server.ready["namespaces"]) == ["contoso", "fabrikam"]
+        server.stop()
+    with served(tmp_path, "--dev", "--namespace", "contoso", *FREE) as server:
+        server.stop()
+
+    assert [queue["name"] for queue in at("queue", "list").json] == ["orders"]
+
+
+def test_the_emulators_file_is_taken(tmp_path: Path) -> None:
+    config = tmp_path / "Config.json"
+    config.write_text(json.dumps(EMULATOR))
+
+    with served(tmp_path, "--dev", "--config", config, *FREE) as server:
+        assert list(server.ready["namespaces"]) == ["sbemulatorns"]
+
+
+def test_the_emulators_key_is_in_the_ready_line_of_dev_alone(tmp_path: Path) -> None:
+    tls = ("--host", "127.0.0.1", "--amqps-port", "0", "--https-port", "0")
+    with served(tmp_path, "--namespace", "contoso", *tls) as server:
+        described = server.ready["namespaces"]["contoso"]
+        ended = server.stop()
+
+    assert "SharedAccessKey=" not in described["connection_string"]
+    assert described["amqp_port"] is described["http_port"] is None
+    assert described["amqps_port"]
+    assert described["https_port"]
+    assert Path(server.ready["ca_file"]).exists()
+    assert "SharedAccessKey" not in ended.err
+
+
+def test_it_is_ready_within_a_second(tmp_path: Path) -> None:
+    with served(tmp_path, "--dev", *FREE) as server:
+        fields = Path(f"/proc/{server.process.pid}/stat").read_text().split()
+        server.stop()
+
+    # The time that it computes. How long it waits for a busy machine is not its own;
+    # the bench reports the whole.
+    ticks = int(fields[13]) + int(fields[14])
+    assert ticks / os.sysconf("SC_CLK_TCK") < 1.0
+
+
+def test_mistakes_are_one_line_and_code_two(run: Run, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("namespaces: [{name: contoso, queus: []}]")
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        taken = other.getsockname()[1]
+        for args, text in (
+            (("--dev", "--amqp-port", taken), f"{taken} is in use"),
+            (("--dev", "--config", bad), "queues"),
+            (("--dev", "--config", tmp_path / "none"), "cannot be read"),
+            (("--dev", "--host", "0.0.0.0"), "leave --dev out"),
+            (("--host", "0.0.0.0", "--amqp-port", 0, "--namespace", "a"), "clear text"),
+            (("--dev", "--namespace", "a/b"), "namespace name"),
+            (("--dev", "--namespace", "a", "--namespace", "A"), "twice"),
+            (("--dev", "--log-level", "loud"), "--log-level"),
+            ((), "--namespace NAME"),
+        ):
+            result = run("serve", "--data", tmp_path / "data", "--http-port", 0, *args)
+            assert (result.code, result.out) == (2, ""), (args, result)
+            assert text in result.err, args
+            assert result.err.count("\n") == 1, args
+
+
+def test_a_folder_in_use_is_one_line_and_code_two(run: Run, tmp_path: Path) -> None:
+    with served(tmp_path, "--dev", "--namespace", "contoso", *FREE) as server:
+        options = ("--dev", "--namespace", "contoso", "--data", tmp_path)
+        result = run("serve", *options, *FREE)
+
+    assert result.code == 2
+    assert f"in use by process {server.process.pid}" in result.err
+
+
+def test_dev_is_plain_on_loopback() -> None:
+    options = options_from(given(dev=True, names=[]))
+
+    assert [config.name for config in options.namespaces] == ["sbemulatorns"]
+    assert options.listen.host == "127.0.0.1"
+    assert options.listen.first_ports == {"amqp": 5672, "http": 5300}
+
+
+def test_dev_adds_tls_when_a_port_asks_for_it() -> None:
+    options = options_from(given(dev=True, ports={"amqps": 5671, "http": None}))
+
+    assert options.listen.first_ports == {"amqp": 5672, "http": 5300, "amqps": 5671}
+
+
+def test_without_dev_everything_is_tls() -> None:
+    assert options_from(given()).listen.first_ports == {"amqps": 5671, "https": 443}
+
+
+def test_without_dev_given_ports_are_the_only_ones() -> None:
+    options = options_from(given(ports={"amqps": 1, "https": None}))
+
+    assert options.listen.first_ports == {"amqps": 1}
+
+
+def test_each_certificate_needs_a_key() -> None:
+    with pytest.raises(ConfigError, match="--private-key"):
+        options_from(given(certificates=[Path("a.pem")]))

@@ -1,0 +1,206 @@
+"""A client's connection: bounds before its claim, tokens that end, entities that go."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.server.raw import RawClient, RawServer, serving
+from twinbus import limits
+from twinbus.core.entity import QueueDescription
+from twinbus.core.names import parse_address
+from twinbus.errors import Bug, StoreFault, TwinbusError
+from twinbus.server.config import NamespaceConfig
+from twinbus.server.namespace import Namespace
+from twinbus.wire import sections
+from twinbus.wire.events import Answered, Closed, Delivered, Detached
+from twinbus.wire.performatives import Accepted, Rejected
+
+CONFIG = NamespaceConfig(
+    "contoso", queues=(QueueDescription("q", lock_duration_ms=5000),)
+)
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[RawServer]:
+    async with serving(tmp_path, CONFIG) as started:
+        yield started
+
+
+@pytest.fixture
+async def client(server: RawServer) -> AsyncIterator[RawClient]:
+    connected = await RawClient.connect(server.port)
+    yield connected
+    connected.abort()
+
+
+async def _authorized(client: RawClient) -> None:
+    session = await client.session()
+    assert await client.authorize(session) == 202
+
+
+async def test_without_a_claim_nothing_can_be_attached(client: RawClient) -> None:
+    session = await client.session()
+    for address in ("q", "q/$management", "q/$DeadLetterQueue", "nowhere"):
+        await client.sender(session, address)
+        detached = await client.wait(Detached)
+        assert detached.error.condition == "amqp:unauthorized-access"
+
+
+async def test_too_many_bytes_before_a_claim_close_the_connection(
+    client: RawClient,
+) -> None:
+    await client.session()
+    for _ in range(limits.HANDSHAKE_BYTES_MAX // 8 + 1):
+        client.write(b"\x00\x00\x00\x08\x02\x00\x00\x00")
+
+    closed = await client.wait(Closed)
+
+    assert closed.error.condition == "amqp:resource-limit-exceeded"
+
+
+async def test_garbage_closes_the_connection_with_a_reason(client: RawClient) -> None:
+    client.write(b"\x00\x00\x00\x10\x02\x00\x00\x00garbage!")
+
+    closed = await client.wait(Closed)
+
+    assert closed.error.condition == "amqp:decode-error"
+    await client.wait_lost()
+
+
+async def test_an_ended_token_detaches_its_links(
+    server: RawServer, client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await client.session()
+    expires_s = server.clock.now_ms() // 1000 + 1
+    assert await client.authorize(session, expires_s=expires_s) == 202
+    await client.sender(session, "q")
+
+    # The loop's timer runs in real time, the claim in the server's.
+    server.clock.advance(2000)
+    detached = await client.wait(Detached)
+
+    assert detached.error.condition == "amqp:unauthorized-access"
+
+
+async def test_a_deleted_entity_takes_its_links_along(
+    server: RawServer, client: RawClient
+) -> None:
+    await _authorized(client)
+    session = await client.session()
+    await client.receiver(session, "q", credit=1)
+
+    class Delete:
+        size_bytes = 0
+
+        def apply(self, namespace: Namespace, now_ms: int) -> None:
+            del now_ms
+            namespace.delete(parse_address("q"))
+
+        def release(self) -> None:
+            """Done."""
+
+        def fail(self, error: TwinbusError) -> None:
+            raise error
+
+    server.host.submit(Delete())
+    detached = await client.wait(Detached)
+
+    assert detached.error.condition == "amqp:not-found"
+
+
+async def test_a_lock_that_ends_brings_the_message_back(
+    server: RawServer, client: RawClient
+) -> None:
+    await _authorized(client)
+    session = await client.session()
+    sender = await client.sender(session, "q")
+    await client.send(sender, sections.encode_message(b"a"))
+    receiver = await client.receiver(session, "q", credit=2)
+    first = await client.wait(Delivered)
+
+    server.advance(5001)
+    again = await client.wait(Delivered)
+
+    receiver.session.dispose(first.delivery_id, first.delivery_id, False, Accepted())
+    client.flush()
+    late = await client.wait(Answered)
+    assert isinstance(late.state, Rejected)
+    assert late.state.error is not None
+    assert late.state.error.condition == "com.microsoft:message-lock-lost"
+    assert sections.parse(again.payload).bare == sections.parse(first.payload).bare
+
+
+async def test_a_failing_turn_fails_its_commands_and_the_next_goes_on(
+    server: RawServer, client: RawClient
+) -> None:
+    await _authorized(client)
+    session = await client.session()
+    sender = await client.sender(session, "q")
+    failed: list[TwinbusError] = []
+
+    class Broken:
+        size_bytes = 0
+
+        def apply(self, namespace: Namespace, now_ms: int) -> None:
+            raise ZeroDivisionError(f"{namespace.name} {now_ms}")
+
+        def release(self) -> None:
+            raise AssertionError
+
+        def fail(self, error: TwinbusError) -> None:
+            failed.append(error)
+
+    server.host.submit(Broken())
+    outcome = await client.send(sender, sections.encode_message(b"a"))
+    if isinstance(outcome, Rejected):
+        outcome = await client.send(sender, sections.encode_message(b"a"))
+
+    assert isinstance(outcome, Accepted)
+    assert [type(error) for error in failed] == [Bug]
+
+
+async def test_a_store_that_fails_refuses_with_a_counted_condition_and_recovers(
+    server: RawServer, client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await _authorized(client)
+    session = await client.session()
+    sender = await client.sender(session, "q")
+    store = server.host.namespace.store
+
+    def full() -> None:
+        raise StoreFault("The disk is full.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "commit", full)
+        outcome = await client.send(sender, sections.encode_message(b"lost?"))
+        assert isinstance(outcome, Rejected)
+        assert outcome.error is not None
+        assert outcome.error.condition == "amqp:internal-error"
+    assert server.host.fault is not None
+    refused = await client.send(sender, sections.encode_message(b"no"))
+    assert isinstance(refused, Rejected)
+
+    server.host.try_recover()
+    outcome = await client.send(sender, sections.encode_message(b"yes"))
+
+    assert isinstance(outcome, Accepted)
+    entity = server.host.namespace.entities.find("q")
+    assert entity is not None
+    assert store.counts(entity.id).active == 1
+
+
+async def test_links_of_one_client_are_independent(client: RawClient) -> None:
+    await _authorized(client)
+    session = await client.session()
+    sender = await client.sender(session, "q")
+
+    await client.sender(session, "nowhere")
+    detached = await client.wait(Detached)
+
+    outcome = await client.send(sender, sections.encode_message(b"x"))
+
+    assert detached.error.condition == "amqp:not-found"
+    assert isinstance(outcome, Accepted)

@@ -1,0 +1,119 @@
+"""Entities: one path in, the store as the truth, objects that links can hold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from twinbus.core.entity import (
+    QueueDescription,
+    SubscriptionDescription,
+    TopicDescription,
+)
+from twinbus.core.filters import SqlFilter
+from twinbus.core.names import parse_address
+from twinbus.core.rule import RuleDescription
+from twinbus.errors import CallerError, EntityExists, EntityNotFound
+from twinbus.server.entities import Entities
+from twinbus.store.sqlite import SqliteStore
+
+
+@pytest.fixture
+def entities() -> Entities:
+    store = SqliteStore.memory()
+    store.begin()
+    return Entities(store)
+
+
+def test_a_name_is_taken_once_by_queue_or_topic(entities: Entities) -> None:
+    entities.create(QueueDescription("Orders"), 1)
+
+    for description in (QueueDescription("orders"), TopicDescription("ORDERS")):
+        with pytest.raises(EntityExists):
+            entities.create(description, 2)
+
+
+def test_a_subscription_is_born_with_the_default_rule(entities: Entities) -> None:
+    entities.create(TopicDescription("t"), 1)
+
+    subscription = entities.create(SubscriptionDescription("t", "s"), 1)
+
+    assert list(subscription.rules) == ["$default"]
+
+
+def test_a_subscription_needs_its_topic(entities: Entities) -> None:
+    with pytest.raises(EntityNotFound):
+        entities.create(SubscriptionDescription("t", "s"), 1)
+
+
+def test_a_topic_goes_with_its_subscriptions(entities: Entities) -> None:
+    entities.create(TopicDescription("t"), 1)
+    entities.create(SubscriptionDescription("t", "s"), 1)
+
+    entities.delete(parse_address("t"))
+
+    assert len(entities) == 0
+
+
+def test_forwarding_leads_to_an_entity_that_exists(entities: Entities) -> None:
+    with pytest.raises(EntityNotFound):
+        entities.create(QueueDescription("q", forward_to="nowhere"), 1)
+
+
+def test_what_is_fixed_at_creation_cannot_change(entities: Entities) -> None:
+    queue = entities.create(QueueDescription("q"), 1)
+    assert isinstance(queue.description, QueueDescription)
+
+    with pytest.raises(CallerError):
+        entities.update(replace(queue.description, requires_session=True), 2)
+
+
+def test_a_reload_keeps_the_objects_and_takes_the_stores_truth(
+    entities: Entities,
+) -> None:
+    entities.create(TopicDescription("t"), 1)
+    subscription = entities.create(SubscriptionDescription("t", "s"), 1)
+    entities.add_rule(subscription, RuleDescription("r", SqlFilter("a = 1")), 2)
+    queue = entities.create(QueueDescription("q", max_delivery_count=3), 1)
+    queue.description = QueueDescription("q", max_delivery_count=9)
+
+    entities.reload()
+
+    assert entities.find("q") is queue
+    assert getattr(queue.description, "max_delivery_count", 0) == 3
+    assert entities.find("t/subscriptions/s") is subscription
+    assert sorted(subscription.rules) == ["$default", "r"]
+    topic = entities.find("t")
+    assert topic is not None
+    assert topic.subscriptions == {"s": subscription}
+
+
+def test_what_was_rolled_back_is_gone_after_a_reload() -> None:
+    store = SqliteStore.memory()
+    store.begin()
+    entities = Entities(store)
+    entities.create(QueueDescription("kept"), 1)
+    store.commit()
+    store.begin()
+    entities.create(QueueDescription("undone"), 1)
+
+    store.rollback()
+    entities.reload()
+
+    assert [entity.key for entity in entities] == ["kept"]
+
+
+def test_rules_come_and_go(entities: Entities) -> None:
+    entities.create(TopicDescription("t"), 1)
+    subscription = entities.create(SubscriptionDescription("t", "s"), 1)
+    entities.add_rule(subscription, RuleDescription("Mine", SqlFilter("a = 1")), 2)
+
+    with pytest.raises(EntityExists):
+        entities.add_rule(subscription, RuleDescription("MINE"), 2)
+    entities.replace_rule(subscription, RuleDescription("mine"), 3)
+    entities.remove_rule(subscription, "MINE", 4)
+    with pytest.raises(EntityNotFound):
+        entities.remove_rule(subscription, "mine", 5)
+    with pytest.raises(EntityNotFound):
+        entities.replace_rule(subscription, RuleDescription("mine"), 5)

@@ -1,0 +1,127 @@
+"""Authorization rules of a namespace: made once, kept, changed, never shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from twinbus.core.rights import AuthorizationRule, Right
+from twinbus.core.sas import DEV_KEY_TEXT, Secret
+from twinbus.errors import ArgumentError, ConfigError, EntityExists, EntityNotFound
+from twinbus.server import keys
+from twinbus.store.sqlite import SqliteStore
+
+
+@pytest.fixture
+def store() -> Iterator[SqliteStore]:
+    store = SqliteStore.memory()
+    store.begin()
+    yield store
+    store.rollback()
+    store.close()
+
+
+def reader(key: str = "k1") -> AuthorizationRule:
+    return AuthorizationRule("reader", Right.LISTEN, Secret(key))
+
+
+def test_the_root_rule_is_made_once_with_random_keys(store: SqliteStore) -> None:
+    first = keys.ensure_root(store)
+    second = keys.ensure_root(store)
+
+    assert first == second == keys.load_rules(store)
+    (root,) = first
+    assert root.name == keys.ROOT_RULE_NAME
+    assert root.rights == Right.MANAGE
+    assert root.primary_key != root.secondary_key
+    assert len(root.primary_key.reveal()) == 44
+
+
+def test_keys_do_not_print(store: SqliteStore) -> None:
+    (root,) = keys.ensure_root(store)
+
+    assert root.primary_key.reveal() not in f"{root} {root!r} {[root]}"
+
+
+def test_merging_adds_and_changes_and_leaves_the_rest(store: SqliteStore) -> None:
+    (root,) = keys.ensure_root(store)
+    keys.merge_rules(store, [reader("k1")])
+    keys.merge_rules(store, [reader("k2")])
+    keys.merge_rules(store, [])
+
+    assert keys.load_rules(store) == [root, reader("k2")]
+
+
+def test_a_name_is_taken_once(store: SqliteStore) -> None:
+    keys.add_rule(store, reader())
+
+    with pytest.raises(EntityExists, match="reader"):
+        keys.add_rule(store, reader())
+
+
+def test_a_rule_without_rights_is_refused(store: SqliteStore) -> None:
+    with pytest.raises(ArgumentError, match="no rights"):
+        keys.add_rule(store, AuthorizationRule("x", Right(0), Secret("k")))
+
+
+def test_a_deleted_rule_is_gone_and_the_root_rule_stays(store: SqliteStore) -> None:
+    keys.ensure_root(store)
+    keys.add_rule(store, reader())
+
+    keys.delete_rule(store, "reader")
+
+    assert [rule.name for rule in keys.load_rules(store)] == [keys.ROOT_RULE_NAME]
+    with pytest.raises(EntityNotFound):
+        keys.delete_rule(store, "reader")
+    with pytest.raises(ConfigError, match="regenerate"):
+        keys.delete_rule(store, keys.ROOT_RULE_NAME)
+
+
+@pytest.mark.parametrize("secondary", [False, True])
+def test_one_key_changes_and_the_other_stays(
+    store: SqliteStore, secondary: bool
+) -> None:
+    (old,) = keys.ensure_root(store)
+
+    new = keys.regenerate_key(store, keys.ROOT_RULE_NAME, secondary=secondary)
+
+    assert keys.load_rules(store) == [new]
+    assert (new.primary_key == old.primary_key) is secondary
+    assert (new.secondary_key == old.secondary_key) is not secondary
+
+
+def test_the_documented_key_works_beside_the_random_one(store: SqliteStore) -> None:
+    (root,) = keys.ensure_root(store)
+    keys.add_rule(store, reader())
+
+    dev_root, other = keys.with_dev_key(keys.load_rules(store))
+
+    assert dev_root.keys == (Secret(DEV_KEY_TEXT), root.primary_key)
+    assert other == reader()
+    assert keys.load_rules(store)[0] == root
+
+
+def test_rules_can_be_read_while_a_server_has_the_folder(tmp_path: Path) -> None:
+    store = SqliteStore.open(tmp_path)
+    store.begin()
+    made = keys.ensure_root(store)
+    store.commit()
+
+    assert keys.read_rules(tmp_path) == made
+
+    store.close()
+    assert keys.read_rules(tmp_path) == made
+
+
+def test_a_folder_without_a_namespace_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no namespace in"):
+        keys.read_rules(tmp_path)
+
+
+def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "messages.db").write_bytes(b"x" * 4096)
+
+    with pytest.raises(ConfigError, match="cannot be read"):
+        keys.read_rules(tmp_path)

@@ -1,0 +1,280 @@
+"""A server as a whole: what a start makes, what a failed one leaves, what a stop does.
+
+Connections are echoes here, but for those tests that are about them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from twinbus.clock import ManualClock
+from twinbus.core.names import EntityPath
+from twinbus.core.sas import DEV_KEY_TEXT, parse_connection_string
+from twinbus.errors import ConfigError
+from twinbus.server import keys
+from twinbus.server.config import NamespaceConfig, parse_config
+from twinbus.server.listener import ListenOptions
+from twinbus.server.port import NamespacePort
+from twinbus.server.supervisor import ServerOptions, Supervisor, open_namespace
+
+ALL_FREE = {"amqp": 0, "amqps": 0, "http": 0, "https": 0}
+
+
+class Echo(asyncio.Protocol):
+    """Says back what it hears, with the name of its namespace."""
+
+    def __init__(self, port: NamespacePort) -> None:
+        self.name = port.host.namespace.name
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.transport.write(self.name.encode() + b" " + data)
+        self.transport.close()
+
+
+def options(data: Path, *names: str, **changes: Any) -> ServerOptions:
+    given: dict[str, Any] = {
+        "namespaces": [NamespaceConfig(name) for name in names or ("contoso",)],
+        "data": data,
+        "listen": ListenOptions("127.0.0.1", {"amqp": 0}),
+        "dev": True,
+    }
+    return ServerOptions(**{**given, **changes})
+
+
+def configured(text: str) -> list[NamespaceConfig]:
+    return parse_config(text, "test.yaml")
+
+
+@asynccontextmanager
+async def running(asked: ServerOptions) -> AsyncIterator[tuple[Supervisor, Any]]:
+    supervisor = Supervisor(asked, ManualClock(), Echo)
+    ready = await supervisor.start()
+    try:
+        yield supervisor, ready
+    finally:
+        await supervisor.stop()
+
+
+def files_in(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+async def say(port: int, data: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(data)
+    answer = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    return answer
+
+
+async def test_each_namespace_has_ports_and_a_folder_of_its_own(tmp_path: Path) -> None:
+    async with running(options(tmp_path, "Contoso", "fabrikam")) as (_, ready):
+        for name in ("Contoso", "fabrikam"):
+            port = ready["namespaces"][name]["amqp_port"]
+            assert await say(port, b"hello") == f"{name} hello".encode()
+
+    assert files_in(tmp_path) == {"contoso", "fabrikam"}
+
+
+async def test_the_ready_line_names_every_port(tmp_path: Path) -> None:
+    listen = ListenOptions("127.0.0.1", ALL_FREE)
+    async with running(options(tmp_path, listen=listen)) as (_, ready):
+        described = ready["namespaces"]["contoso"]
+        ports = [described[f"{kind}_port"] for kind in ALL_FREE]
+
+        assert ready["ready"] is True
+        assert ready["ca_file"] == str(tmp_path / "tls" / "ca.pem")
+        assert all(ports)
+        assert len(set(ports)) == 4
+        parsed = parse_connection_string(described["connection_string"])
+        assert parsed.dev
+        assert (parsed.host, parsed.port) == ("127.0.0.1", described["amqp_port"])
+        assert parsed.key is not None
+        assert parsed.key.reveal() == DEV_KEY_TEXT
+
+
+async def test_what_is_off_has_no_port(tmp_path: Path) -> None:
+    async with running(options(tmp_path)) as (_, ready):
+        described = ready["namespaces"]["contoso"]
+
+        assert described["amqps_port"] is described["http_port"] is None
+        assert ready["ca_file"] is None
+
+
+async def test_without_dev_no_key_leaves_the_server(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with running(options(tmp_path, dev=False)) as (supervisor, ready):
+        host = supervisor.ports["contoso"].host
+        (root,) = supervisor.rules_of(host, "")
+
+        assert root.primary_key.reveal() not in f"{ready} {caplog.text}"
+        assert DEV_KEY_TEXT not in [key.reveal() for key in root.keys if key]
+        assert (
+            "SharedAccessKey="
+            not in ready["namespaces"]["contoso"]["connection_string"]
+        )
+
+
+async def test_keys_and_entities_survive_a_restart(tmp_path: Path) -> None:
+    asked = options(tmp_path, dev=False)
+    async with running(asked) as (supervisor, _):
+        before = supervisor.rules_of(supervisor.ports["contoso"].host, "")
+    async with running(asked) as (supervisor, _):
+        after = supervisor.rules_of(supervisor.ports["contoso"].host, "")
+
+    assert before == after
+
+
+async def test_rules_come_from_the_namespace_and_from_entities(tmp_path: Path) -> None:
+    text = """
+    namespaces:
+      - name: contoso
+        queues:
+          - name: Orders
+            authorization_rules: [{name: q, rights: [Send], primary_key: a}]
+        topics: [{name: events, subscriptions: [{name: all}]}]
+        authorization_rules: [{name: n, rights: [Listen], primary_key: b}]
+    """
+    asked = options(tmp_path, namespaces=configured(text))
+    async with running(asked) as (supervisor, _):
+        host = supervisor.ports["contoso"].host
+
+        def found(key: str) -> list[str]:
+            return [rule.name for rule in supervisor.rules_of(host, key)]
+
+        assert found("") == [keys.ROOT_RULE_NAME, "n"]
+        assert found("orders") == ["q"]
+        assert found("events/subscriptions/all") == found("unknown") == []
+
+
+async def test_the_host_name_chooses_where_names_are_real(tmp_path: Path) -> None:
+    async with running(options(tmp_path, "Contoso", "fabrikam")) as (supervisor, _):
+        first, second = supervisor.ports.values()
+
+        assert first.choose("FABRIKAM.bus.example") is second.host
+        assert second.choose("contoso.bus.example") is first.host
+        assert second.choose("localhost") is second.host
+        assert second.choose(None) is second.host
+
+
+async def test_a_configured_rate_wins_over_the_general_one(tmp_path: Path) -> None:
+    text = "namespaces: [{name: a, message_rate_per_second: 5}, {name: b}]"
+    asked = options(tmp_path, namespaces=configured(text), message_rate=7)
+    async with running(asked) as (supervisor, _):
+        rates = {
+            name: getattr(port.host.namespace._bucket, "rate", None)
+            for name, port in supervisor.ports.items()
+        }
+
+    assert rates == {"a": 5, "b": 7}
+
+
+async def test_a_refused_configuration_leaves_nothing_behind(tmp_path: Path) -> None:
+    async with running(options(tmp_path, namespaces=configured(ONE_QUEUE))):
+        pass
+    wrong = configured(
+        "namespaces: [{name: contoso, queues: [{name: new}, "
+        "{name: orders, requires_session: true}]}]"
+    )
+
+    supervisor = Supervisor(options(tmp_path, namespaces=wrong), ManualClock(), Echo)
+    with pytest.raises(ConfigError, match="requires_session"):
+        await supervisor.start()
+
+    namespace = open_namespace(tmp_path, "contoso")
+    assert [entity.name for entity in namespace.entities] == ["orders"]
+    namespace.store.close()
+
+
+ONE_QUEUE = "namespaces: [{name: contoso, queues: [{name: orders}]}]"
+
+
+async def test_a_folder_in_use_is_refused_and_its_ports_are_given_back(
+    tmp_path: Path,
+) -> None:
+    async with running(options(tmp_path)):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            free = probe.getsockname()[1]
+        listen = ListenOptions("127.0.0.1", {"amqp": free})
+        second = Supervisor(options(tmp_path, listen=listen), ManualClock(), Echo)
+
+        with pytest.raises(ConfigError, match="in use by process"):
+            await second.start()
+
+        with socket.socket() as again:
+            again.bind(("127.0.0.1", free))
+
+
+async def test_a_port_in_use_is_refused_and_the_folder_is_given_back(
+    tmp_path: Path,
+) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        listen = ListenOptions("127.0.0.1", {"http": 0, "amqp": other.getsockname()[1]})
+        supervisor = Supervisor(options(tmp_path, listen=listen), ManualClock(), Echo)
+
+        with pytest.raises(ConfigError, match="--amqp-port"):
+            await supervisor.start()
+
+    async with running(options(tmp_path)):
+        pass
+
+
+async def test_a_bad_name_is_refused(tmp_path: Path) -> None:
+    supervisor = Supervisor(options(tmp_path, "../evil"), ManualClock(), Echo)
+
+    with pytest.raises(Exception, match="namespace name"):
+        await supervisor.start()
+
+    assert files_in(tmp_path) == set()
+
+
+async def test_stopping_twice_is_allowed(tmp_path: Path) -> None:
+    supervisor = Supervisor(options(tmp_path), ManualClock(), Echo)
+    await supervisor.start()
+
+    await supervisor.stop()
+    await supervisor.stop()
+
+
+async def test_a_stopped_server_lets_nobody_in_and_everybody_go(tmp_path: Path) -> None:
+    # The real connection: it must be told, and the socket must end.
+    supervisor = Supervisor(options(tmp_path), ManualClock())
+    ready = await supervisor.start()
+    port = ready["namespaces"]["contoso"]["amqp_port"]
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"AMQP\x03\x01\x00\x00")
+    assert await reader.readexactly(8) == b"AMQP\x03\x01\x00\x00"
+
+    await supervisor.stop()
+
+    await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    with pytest.raises(ConnectionError):
+        await asyncio.open_connection("127.0.0.1", port)
+
+
+async def test_a_configured_entity_can_be_found(tmp_path: Path) -> None:
+    asked = options(tmp_path, namespaces=configured(ONE_QUEUE))
+    async with running(asked) as (supervisor, _):
+        entities = supervisor.ports["contoso"].host.namespace.entities
+
+        assert entities.get(EntityPath("ORDERS")).name == "orders"

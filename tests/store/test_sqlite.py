@@ -1,0 +1,198 @@
+"""The behaviour suite on SQLite, and what only a SQLite file can do."""
+
+from __future__ import annotations
+
+import sqlite3
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.suites import (
+    store_history,
+    store_life,
+    store_messages,
+    store_sessions,
+    store_settling,
+    store_times,
+)
+from tests.suites.store_suite import Backend
+from twinbus.store.base import Store
+from twinbus.store.sqlite import SqliteStore
+from twinbus.store.sqlite_file import FILE_NAME
+
+
+class Folder:
+    """A data folder of a SQLite store."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def open(self) -> Store:
+        return SqliteStore.open(self.path)
+
+
+# Each finds rows that break a rule of the schema.
+BROKEN = {
+    "a lock without a message": """
+        SELECT id FROM lock WHERE id NOT IN (SELECT id FROM message)""",
+    "a message that is ready at its head, but not so": """
+        SELECT id FROM returned WHERE id NOT IN (
+            SELECT message.id FROM message
+            JOIN container ON container.id = message.id >> 40
+            WHERE state = 0 AND message.id & ((1 << 40) - 1) <= container.head
+        ) OR id IN (SELECT id FROM lock)""",
+    "a lock that waits for a session which is not held": """
+        SELECT id FROM lock WHERE until_ms = 1 << 62
+        AND nonce NOT IN (SELECT nonce FROM session WHERE nonce IS NOT NULL)""",
+    "a session that was not counted": """
+        SELECT container, name FROM session WHERE
+        (active, messages) <> (
+            (SELECT count(*) FROM message
+             WHERE session = name AND id >> 40 = container AND state = 0),
+            (SELECT count(*) FROM message
+             WHERE session = name AND id >> 40 = container)
+            + (SELECT count(*) FROM scheduled
+               WHERE session = name AND id >> 40 = container)
+        )""",
+    "a session for nothing": """
+        SELECT container, name FROM session WHERE messages = 0 AND nonce IS NULL""",
+    "a head of a session that is not held": """
+        SELECT container, name FROM session WHERE nonce IS NULL AND head > 0""",
+    "held sessions that were not counted": """
+        SELECT id FROM container WHERE held_sessions <> (
+            SELECT count(*) FROM session WHERE container = id AND nonce IS NOT NULL)""",
+}
+
+
+def check_rows(folder: Path) -> None:
+    """Nothing is left over, and what is counted twice agrees."""
+    connection = sqlite3.connect(folder / FILE_NAME)
+    for rule, query in BROKEN.items():
+        assert connection.execute(query).fetchall() == [], rule
+    assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    connection.close()
+
+
+@pytest.fixture
+def backend(tmp_path: Path) -> Backend:
+    return Folder(tmp_path / "data")
+
+
+class TestTransactions(store_life.TransactionSuite):
+    pass
+
+
+class TestEntities(store_life.EntitySuite):
+    pass
+
+
+class TestCounts(store_life.CountSuite):
+    pass
+
+
+class TestDuplicates(store_life.DuplicateSuite):
+    pass
+
+
+class TestRecords(store_life.RecordSuite):
+    pass
+
+
+class TestAppend(store_messages.AppendSuite):
+    pass
+
+
+class TestLock(store_messages.LockSuite):
+    pass
+
+
+class TestTake(store_messages.TakeSuite):
+    pass
+
+
+class TestFind(store_messages.FindSuite):
+    pass
+
+
+class TestPeek(store_messages.PeekSuite):
+    pass
+
+
+class TestRemove(store_messages.RemoveSuite):
+    pass
+
+
+class TestHold(store_settling.HoldSuite):
+    pass
+
+
+class TestComplete(store_settling.CompleteSuite):
+    pass
+
+
+class TestRelease(store_settling.ReleaseSuite):
+    pass
+
+
+class TestDefer(store_settling.DeferSuite):
+    pass
+
+
+class TestEndLocks(store_times.EndLocksSuite):
+    pass
+
+
+class TestExpiry(store_times.ExpirySuite):
+    pass
+
+
+class TestDue(store_times.DueSuite):
+    pass
+
+
+class TestNextTime(store_times.NextTimeSuite):
+    pass
+
+
+class TestAccept(store_sessions.AcceptSuite):
+    pass
+
+
+class TestSessionLock(store_sessions.SessionLockSuite):
+    pass
+
+
+class TestSessionMessages(store_sessions.SessionMessageSuite):
+    pass
+
+
+class TestSessionState(store_sessions.SessionStateSuite):
+    pass
+
+
+def test_histories_of_seeds_are_those_of_the_model(tmp_path: Path) -> None:
+    for seed in range(60):
+        folder = Folder(tmp_path / str(seed))
+        store_history.walk(folder, seed, steps=150)
+        check_rows(folder.path)
+
+
+def test_histories_of_hypothesis_are_those_of_the_model(tmp_path: Path) -> None:
+    folders = (Folder(tmp_path / str(number)) for number in count())
+    run_state_machine_as_test(
+        store_history.machine(lambda: next(folders)),
+        settings=settings(max_examples=25, stateful_step_count=40),
+    )
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(0)
+def test_many_more_histories_are_those_of_the_model() -> None:
+    for seed in range(1_000, 11_000):
+        with TemporaryDirectory() as folder:
+            store_history.walk(Folder(Path(folder)), seed, steps=300)
+            check_rows(Path(folder))

@@ -1,0 +1,499 @@
+"""What only a SQLite file can do: belong to one process, fill a disk, be damaged."""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from tests.suites.store_suite import LATER, NOW, bodies, locks, record, records
+from twinbus.errors import Bug, ConfigError, QuotaExceeded, StoreFault
+from twinbus.store import migrations, queries
+from twinbus.store.base import Record, Store
+from twinbus.store.sqlite import SqliteStore
+from twinbus.store.sqlite_entities import ENTITY_MAX
+from twinbus.store.sqlite_file import FILE_NAME
+
+TOPICS = ("containers", "entities", "locks", "messages", "sessions", "times")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A data folder with a queue of two messages."""
+    store = SqliteStore.open(tmp_path / "data")
+    store.begin()
+    queue = store.insert_entity("queue", "orders", "{}", NOW)
+    store.append(queue, records("ab"), NOW)
+    store.commit()
+    store.close()
+    return tmp_path / "data"
+
+
+def change_file(folder: Path, statement: str, *values: int) -> None:
+    with sqlite3.connect(folder / FILE_NAME) as connection:
+        connection.execute(statement, values)
+    connection.close()
+
+
+def contents(store: Store) -> str:
+    """The bodies in the first queue."""
+    queue = store.entities()[0].id
+    store.begin()
+    found = bodies(store.peek(queue, 1, 1000, NOW, None))
+    store.rollback()
+    return found
+
+
+def run_child(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a script in a process of its own, with the folder as its argument."""
+    return subprocess.run(
+        [sys.executable, "-c", script, str(folder)],
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=60,
+    )
+
+
+# -- settings and schema -------------------------------------------------------------
+
+
+def test_every_commit_is_synced_to_a_write_ahead_log(folder: Path) -> None:
+    store = SqliteStore.open(folder)
+
+    def pragma(name: str) -> object:
+        return store._connection.execute(f"PRAGMA {name}").fetchone()[0]
+
+    assert pragma("journal_mode") == "wal"
+    assert pragma("synchronous") == 2
+    assert pragma("page_size") == 8192
+    store.close()
+
+
+def test_a_new_file_has_the_newest_schema(folder: Path) -> None:
+    newest = migrations.migrations("sqlite")[-1].number
+    connection = sqlite3.connect(folder / FILE_NAME)
+
+    assert connection.execute("PRAGMA user_version").fetchone() == (newest,)
+    connection.close()
+
+
+def test_a_newer_schema_is_refused_by_naming_both(folder: Path) -> None:
+    change_file(folder, "PRAGMA user_version = 99")
+    newest = migrations.migrations("sqlite")[-1].number
+
+    with pytest.raises(ConfigError, match=rf"schema 99.*up to {newest}\."):
+        SqliteStore.open(folder)
+
+    # It was refused, not locked.
+    change_file(folder, f"PRAGMA user_version = {newest}")
+    SqliteStore.open(folder).close()
+
+
+def test_only_missing_migrations_are_pending() -> None:
+    steps = migrations.migrations("sqlite")
+
+    assert migrations.pending("sqlite", 0, "x") == steps
+    assert migrations.pending("sqlite", len(steps), "x") == []
+
+
+def test_a_database_of_another_program_is_refused(tmp_path: Path) -> None:
+    change_file(tmp_path, "CREATE TABLE theirs (a)")
+
+    with pytest.raises(ConfigError, match="another program"):
+        SqliteStore.open(tmp_path)
+
+
+def test_a_store_in_memory_works_and_is_gone_when_closed() -> None:
+    for _ in range(2):
+        store = SqliteStore.memory()
+        store.begin()
+        queue = store.insert_entity("queue", "orders", "{}", NOW)
+        assert store.append(queue, records("ab"), NOW) == 1
+        store.commit()
+        assert store.recover()
+        assert contents(store) == "ab"
+        store.close()
+
+
+def test_nonces_can_be_given(tmp_path: Path) -> None:
+    store = SqliteStore.open(tmp_path, new_nonce=iter([5, 6]).__next__)
+    store.begin()
+    queue = store.insert_entity("queue", "orders", "{}", NOW)
+    store.append(queue, records("ab"), NOW)
+
+    assert store.lock(queue, 1, LATER, NOW)[0] == 5
+    assert store.lock(queue, 1, LATER, NOW)[0] == 6
+    store.close()
+
+
+# -- one process ---------------------------------------------------------------------
+
+
+def test_a_second_open_is_refused_by_naming_the_process(folder: Path) -> None:
+    store = SqliteStore.open(folder)
+
+    with pytest.raises(ConfigError, match=f"in use by process {os.getpid()}; stop it"):
+        SqliteStore.open(folder)
+
+    store.close()
+    SqliteStore.open(folder).close()
+
+
+def test_a_second_process_is_refused(folder: Path) -> None:
+    store = SqliteStore.open(folder)
+    child = run_child(
+        "import sys, pathlib\n"
+        "from twinbus.store.sqlite import SqliteStore\n"
+        "SqliteStore.open(pathlib.Path(sys.argv[1]))\n",
+        folder,
+    )
+
+    assert f"is in use by process {os.getpid()}" in child.stderr
+    assert contents(store) == "ab"
+    store.close()
+
+
+def test_a_process_that_died_does_not_block_the_folder(folder: Path) -> None:
+    child = run_child(
+        "import os, signal, sys, pathlib\n"
+        "from twinbus.store.sqlite import SqliteStore\n"
+        "store = SqliteStore.open(pathlib.Path(sys.argv[1]))\n"
+        "store.begin()\n"
+        "store.put_setting('name', 'committed')\n"
+        "store.commit()\n"
+        "store.begin()\n"
+        "store.put_setting('name', 'not committed')\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n",
+        folder,
+    )
+    assert child.returncode < 0
+
+    store = SqliteStore.open(folder)
+
+    assert store.setting("name") == "committed"
+    store.close()
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(ConfigError, match="cannot be used"):
+        SqliteStore.open(tmp_path / "file" / "data")
+
+
+# -- faults --------------------------------------------------------------------------
+
+
+def test_a_full_database_refuses_and_recovers(folder: Path) -> None:
+    store = SqliteStore.open(folder)
+    queue = store.entities()[0].id
+    counts = store.counts(queue)
+    store._connection.execute("PRAGMA max_page_count = 40").fetchall()
+    store.begin()
+    store.append(queue, records("x"), NOW)
+
+    with pytest.raises(StoreFault, match="Free some space"):
+        store.append(queue, [Record(b"", bytes(1 << 20))], NOW)
+    store.rollback()
+
+    assert store.counts(queue) == counts
+    with pytest.raises(StoreFault, match="Free some space"):
+        store.begin()
+    # The limit of this test ends with the connection, as if there was space again.
+    assert store.recover()
+    assert contents(store) == "ab"
+    store.begin()
+    assert store.append(queue, [record("c")], NOW) == 3
+    store.commit()
+    assert contents(store) == "abc"
+    store.close()
+
+
+# Makes a disk of 4 MiB that only this process sees, fills it, and frees it again.
+FULL_DISK = """
+import pathlib, subprocess, sys
+from twinbus.errors import StoreFault
+from twinbus.store.base import Record
+from twinbus.store.sqlite import SqliteStore
+
+folder = pathlib.Path(sys.argv[1])
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", folder], check=True)
+ballast = folder / "ballast"
+ballast.write_bytes(bytes(2 << 20))
+store = SqliteStore.open(folder / "data")
+store.begin()
+queue = store.insert_entity("queue", "orders", "{}", 1)
+store.commit()
+committed = 0
+# A recovery may find space: reopening moves the log into the database.
+full = False
+while not full:
+    store.begin()
+    try:
+        store.append(queue, [Record(b"", bytes(16384))], 1)
+        store.commit()
+        committed += 1
+    except StoreFault as fault:
+        assert "Free some space" in fault.text, fault.text
+        store.rollback()
+        assert store.counts(queue).active == committed
+        full = not store.recover()
+assert committed > 1
+try:
+    store.begin()
+    raise AssertionError
+except StoreFault as fault:
+    assert "Free some space" in fault.text, fault.text
+ballast.unlink()
+assert store.recover()
+store.begin()
+assert store.append(queue, [Record(b"", b"")], 1) == committed + 1
+store.commit()
+store.close()
+store = SqliteStore.open(folder / "data")
+store.begin()
+assert len(store.peek(queue, 1, 1000, 1, None)) == committed + 1
+store.close()
+print("recovered")
+"""
+
+
+def test_a_full_disk_refuses_until_there_is_space(tmp_path: Path) -> None:
+    if subprocess.run(["unshare", "-rm", "true"], check=False).returncode:
+        pytest.skip("this machine does not let a user mount a small disk")
+
+    child = subprocess.run(
+        ["unshare", "-rm", sys.executable, "-c", FULL_DISK, tmp_path],
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=60,
+    )
+
+    assert child.stdout == "recovered\n", child.stderr
+
+
+# No file may grow beyond 1 MiB: the commit that needs more fails in the middle.
+FAILING_WRITE = """
+import pathlib, resource, signal, sys
+from twinbus.errors import StoreFault
+from twinbus.store.base import Record
+from twinbus.store.sqlite import SqliteStore
+
+store = SqliteStore.open(pathlib.Path(sys.argv[1]))
+queue = store.entities()[0].id
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY))
+before = store.counts(queue)
+store.begin()
+store.append(queue, [Record(b"", bytes(1 << 21))], 1)
+try:
+    store.commit()
+except StoreFault as fault:
+    print(fault.text)
+assert store.counts(queue) == before
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+print(store.recover())
+try:
+    store.begin()
+except StoreFault:
+    print("refused")
+"""
+
+
+def test_a_failed_write_stops_the_store_for_good(folder: Path) -> None:
+    child = run_child(FAILING_WRITE, folder)
+
+    text, recovered, refused = child.stdout.splitlines()
+    assert "Check the disk, then restart" in text
+    assert FILE_NAME in text
+    assert (recovered, refused) == ("False", "refused")
+    store = SqliteStore.open(folder)
+    assert contents(store) == "ab"
+    store.close()
+
+
+def test_a_file_that_is_no_database_is_named_and_left_alone(folder: Path) -> None:
+    file = folder / FILE_NAME
+    damaged = b"garbage!" * 4096
+    file.write_bytes(damaged)
+
+    with pytest.raises(StoreFault, match=re.escape(str(file))):
+        SqliteStore.open(folder)
+
+    assert file.read_bytes() == damaged
+
+
+def test_a_damaged_page_is_an_error_and_not_an_answer(folder: Path) -> None:
+    file = folder / FILE_NAME
+    content = bytearray(file.read_bytes())
+    # The kind of each page but the first, which holds the schema.
+    content[8192::8192] = b"\xff" * (len(content) // 8192 - 1)
+    file.write_bytes(content)
+
+    with pytest.raises(StoreFault, match="is damaged"):
+        SqliteStore.open(folder)
+
+    assert file.read_bytes() == content
+
+
+def test_damage_that_shows_later_stops_the_store(folder: Path) -> None:
+    store = SqliteStore.open(folder)
+    queue = store.entities()[0].id
+    (root,) = store._connection.execute(
+        "SELECT rootpage FROM sqlite_schema WHERE name = 'message'"
+    ).fetchone()
+    store.close()
+    with (folder / FILE_NAME).open("r+b") as file:
+        file.seek((root - 1) * 8192)
+        file.write(b"\xff")
+    store = SqliteStore.open(folder)
+    store.begin()
+
+    with pytest.raises(StoreFault, match="is damaged"):
+        store.peek(queue, 1, 10, NOW, None)
+    store.rollback()
+
+    assert not store.recover()
+    store.close()
+
+
+def test_a_change_outside_a_transaction_is_a_bug(folder: Path) -> None:
+    store = SqliteStore.open(folder)
+    queue = store.entities()[0].id
+
+    with pytest.raises(Bug):
+        store.append(queue, records("c"), NOW)
+    with pytest.raises(Bug):
+        store.lock(queue, 1, LATER, NOW)
+    with pytest.raises(Bug):
+        store.insert_entity("queue", "other", "{}", NOW)
+    store.begin()
+    with pytest.raises(Bug):
+        store.begin()
+    store.rollback()
+    assert contents(store) == "ab"
+    store.close()
+
+
+# -- numbers that run out --------------------------------------------------------------
+
+
+def test_ids_of_deleted_entities_come_back_when_all_were_used(folder: Path) -> None:
+    change_file(folder, "UPDATE sqlite_sequence SET seq = ?", ENTITY_MAX - 4)
+    store = SqliteStore.open(folder)
+    store.begin()
+
+    last = store.insert_entity("queue", "last", "{}", NOW)
+    again = store.insert_entity("queue", "again", "{}", NOW)
+
+    assert (last, again) == (ENTITY_MAX, 8)
+    assert store.append(last + 2, [record()], NOW) == 1
+    assert store.find(last + 2, [1])[0].container == last + 2
+    store.delete_entity(store.entities()[0].id)
+    assert store.insert_entity("queue", "first", "{}", NOW) == 4
+    store.close()
+
+
+def test_sequence_numbers_that_are_used_up_are_refused(folder: Path) -> None:
+    change_file(folder, "UPDATE container SET last_sequence = ?", (1 << 40) - 3)
+    store = SqliteStore.open(folder)
+    queue = store.entities()[0].id
+    store.begin()
+
+    store.append(queue, records("y"), NOW)
+    with pytest.raises(QuotaExceeded):
+        store.append(queue, records("xy"), NOW)
+    store.append(queue, records("z"), NOW)
+
+    assert store.counts(queue).last_sequence == (1 << 40) - 1
+    with pytest.raises(QuotaExceeded):
+        store.number(queue, 1)
+    store.close()
+
+
+# -- queries ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def named() -> dict[str, str]:
+    return queries.load("sqlite", *TOPICS)
+
+
+def test_every_query_of_every_file_is_loaded_and_called(named: dict[str, str]) -> None:
+    folder = files("twinbus.store")
+    there = {path.name for path in (folder / "sql" / "sqlite").iterdir()}
+    assert there == {f"{topic}.sql" for topic in TOPICS} | {"migrations"}
+    python = "".join(
+        path.read_text("utf-8")
+        for path in folder.iterdir()
+        if path.name.startswith("sqlite")
+    )
+
+    called = {name for name in named if f'"{name}"' in python}
+
+    # Those of one kind are called in a loop.
+    assert {name for name in named if name not in called} == {
+        name for name in named if name.startswith("empty_")
+    }
+
+
+def test_no_query_reads_a_whole_table_or_sorts(named: dict[str, str]) -> None:
+    store = SqliteStore.memory()
+    # These are few: entities, and sessions whose lock has ended just now.
+    allowed = {"containers", "entities", "free_entity", "last_entity", "ended_session"}
+    for name in named.keys() - allowed:
+        sql = named[name]
+        marks = dict.fromkeys(re.findall(r":(\w+)", sql), 0)
+        values = marks or (0,) * sql.count("?")
+        plan = store._connection.execute(f"EXPLAIN QUERY PLAN {sql}", values)
+        for *_, step in plan.fetchall():
+            scan = re.match(r"SCAN (?!wanted|CONSTANT ROW|.* USING INDEX)", step)
+            assert scan is None, (name, step)
+            assert "TEMP B-TREE" not in step, (name, step)
+    store.close()
+
+
+def test_a_query_needs_a_description_and_a_name_of_its_own() -> None:
+    good = "-- name: one\n-- Says what.\nSELECT 1;\n"
+
+    assert queries.parse(good) == {"one": "SELECT 1"}
+    for bad in ("-- name: one\nSELECT 1;\n", good + good):
+        with pytest.raises(Bug):
+            queries.parse(bad)
+
+
+# -- depth -----------------------------------------------------------------------------
+
+
+def test_a_receive_does_not_walk_over_scheduled_or_settled_messages(
+    tmp_path: Path,
+) -> None:
+    store = SqliteStore.open(tmp_path)
+    store.begin()
+    queue = store.insert_entity("queue", "orders", "{}", NOW)
+    store.append(queue, records("a"), NOW)
+    store.append(queue, [record(due_ms=LATER) for _ in range(20_000)], NOW)
+    store.append(queue, records("b"), NOW)
+    steps = 0
+
+    def count_steps() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    store._connection.set_progress_handler(count_steps, 10)
+    nonce, held = store.lock(queue, 10, LATER, NOW)
+    store.complete(locks(nonce, held), NOW)
+    store.lock(queue, 10, LATER, NOW)
+
+    assert bodies(held) == "ab"
+    assert steps < 100
+    store.close()

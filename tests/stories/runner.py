@@ -1,0 +1,348 @@
+"""Plays stories: text scripts of what actors do to a namespace, and what they see.
+
+A line is `at SECONDS COMMAND ARGUMENTS [-> WHAT IS SEEN]`. Time moves to the given
+second before the command runs; what time brings (expiry, schedules) happens first.
+Words of the form `key=value` are options. A story needs no Python; see the files beside
+this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from twinbus.core.entity import (
+    QueueDescription,
+    SubscriptionDescription,
+    TopicDescription,
+)
+from twinbus.core.filters import CorrelationFilter, SqlFilter, SqlRuleAction
+from twinbus.core.names import parse_address
+from twinbus.core.rule import RuleDescription
+from twinbus.errors import TwinbusError
+from twinbus.server.entities import Entity
+from twinbus.server.namespace import Namespace
+from twinbus.store.base import Lock, SessionGrant, Stored
+from twinbus.store.sqlite import SqliteStore
+from twinbus.wire import sections
+from twinbus.wire.sections import Incoming
+from twinbus.wire.types import Timestamp
+
+FOLDER = Path(__file__).parent
+_START_MS = 1_700_000_000_000
+
+# Options of entities by the short names that stories use; times are in seconds.
+_SETTINGS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "lock": ("lock_duration_ms", lambda text: int(text) * 1000),
+    "ttl": ("default_message_time_to_live_ms", lambda text: int(text) * 1000),
+    "max": ("max_delivery_count", int),
+    "sessions": ("requires_session", lambda text: text == "yes"),
+    "duplicates": ("requires_duplicate_detection", lambda text: text == "yes"),
+    "window": (
+        "duplicate_detection_history_time_window_ms",
+        lambda text: int(text) * 1000,
+    ),
+    "bury": ("dead_lettering_on_message_expiration", lambda text: text == "yes"),
+    "bury_errors": (
+        "dead_lettering_on_filter_evaluation_exceptions",
+        lambda text: text == "yes",
+    ),
+    "forward": ("forward_to", str),
+    "forward_dead": ("forward_dead_lettered_messages_to", str),
+    "idle": ("auto_delete_on_idle_ms", lambda text: int(text) * 1000),
+    "megabytes": ("max_size_in_megabytes", int),
+    "rate": ("message_rate_per_second", int),
+}
+
+
+class Story:
+    """A namespace with actors, moved by the lines of a story."""
+
+    def __init__(self) -> None:
+        self.store = SqliteStore.memory()
+        self.namespace = Namespace("story", self.store, new_id=self._next_id)
+        self.now_ms = _START_MS
+        self.locks: dict[tuple[str, str], Lock] = {}
+        self.grants: dict[str, tuple[int, SessionGrant]] = {}
+        self._ids = 0
+
+    def _next_id(self) -> str:
+        self._ids += 1
+        return f"given-{self._ids}"
+
+    def play(self, line: str) -> str:
+        """Run one line; returns what was seen."""
+        words = line.split()
+        self.now_ms = max(self.now_ms, _START_MS + round(float(words[1]) * 1000))
+        command = getattr(self, f"do_{words[2]}")
+        options = dict(word.split("=", 1) for word in words[3:] if _is_option(word))
+        plain = [word for word in words[3:] if not _is_option(word)]
+        self.store.begin()
+        while self.namespace.tick(self.now_ms):
+            pass
+        try:
+            seen = command(*plain, **options)
+        except TwinbusError as error:
+            seen = type(error).__name__
+        self.store.commit()
+        return str(seen)
+
+    # -- entities ----------------------------------------------------------------------
+
+    def do_queue(self, name: str, **options: str) -> str:
+        """Create a queue."""
+        self.namespace.entities.create(
+            QueueDescription(name, **_settings(options)), self.now_ms
+        )
+        return "ok"
+
+    def do_topic(self, name: str, **options: str) -> str:
+        """Create a topic."""
+        self.namespace.entities.create(
+            TopicDescription(name, **_settings(options)), self.now_ms
+        )
+        return "ok"
+
+    def do_subscription(self, topic: str, name: str, **options: str) -> str:
+        """Create a subscription."""
+        self.namespace.entities.create(
+            SubscriptionDescription(topic, name, **_settings(options)), self.now_ms
+        )
+        return "ok"
+
+    def do_rule(self, path: str, name: str, **options: str) -> str:
+        """Replace the default rule, or add one: sql=, label=, action=; _ is space."""
+        entity = self._entity(path)
+        if "$default" in entity.rules and options.get("keep") != "yes":
+            self.namespace.entities.remove_rule(entity, "$Default", self.now_ms)
+        given: Any = CorrelationFilter(label=options.get("label"))
+        if "sql" in options:
+            given = SqlFilter(_spaced(options["sql"]))
+        action = None
+        if "action" in options:
+            action = SqlRuleAction(_spaced(options["action"]))
+        rule = RuleDescription(name, given, action)
+        self.namespace.entities.add_rule(entity, rule, self.now_ms)
+        return "ok"
+
+    def do_delete(self, path: str) -> str:
+        """Delete an entity."""
+        self.namespace.delete(parse_address(path))
+        return "ok"
+
+    def do_status(self, path: str, status: str) -> str:
+        """Change what an entity lets its users do."""
+        from dataclasses import replace
+
+        from twinbus.core.entity import EntityStatus
+
+        entity = self._entity(path)
+        self.namespace.entities.update(
+            replace(entity.description, status=EntityStatus(status)), self.now_ms
+        )
+        return "ok"
+
+    # -- sending -----------------------------------------------------------------------
+
+    def do_send(self, path: str, **options: str) -> str:
+        """Send id=, several with commas; session=, ttl=, at=, label=, size=."""
+        messages = [_message(one, options) for one in options["id"].split(",")]
+        numbers = self.namespace.send(self._entity(path), messages, self.now_ms)
+        return ",".join(str(number) for number in numbers)
+
+    def do_cancel(self, path: str, number: str) -> str:
+        """Cancel a scheduled message."""
+        done = self.namespace.cancel(self._entity(path), [int(number)])
+        return "ok" if done else "nothing"
+
+    # -- receiving ---------------------------------------------------------------------
+
+    def do_receive(self, path: str, **options: str) -> str:
+        """Lock one message, or limit= several, as=NAME."""
+        entity, container = self._container(path)
+        actor = options.get("as", "R")
+        grant = None
+        until_ms = self.now_ms + entity.lock_ms
+        if actor in self.grants:
+            grant = self.grants[actor][1]
+            until_ms = grant.until_ms
+        nonce, rows = self.store.lock(
+            container, int(options.get("limit", "1")), until_ms, self.now_ms, grant
+        )
+        for row in rows:
+            self.locks[actor, _id_of(row)] = Lock(row.id, nonce)
+        return self._show(rows, until_ms)
+
+    def do_take(self, path: str, limit: str = "1") -> str:
+        """Receive and delete."""
+        _, container = self._container(path)
+        return self._show(self.store.take(container, int(limit), self.now_ms), None)
+
+    def do_peek(self, path: str, start: str = "0", limit: str = "10") -> str:
+        """Look without touching; shows the state too."""
+        _, container = self._container(path)
+        rows = self.store.peek(container, int(start), int(limit), self.now_ms, None)
+        names = ("", ":deferred", ":scheduled")
+        return " ".join(_id_of(row) + names[row.state] for row in rows) or "nothing"
+
+    def do_deferred(self, path: str, number: str, **options: str) -> str:
+        """Lock a deferred message by its number."""
+        entity, container = self._container(path)
+        key = container << 40 | int(number)
+        until_ms = self.now_ms + entity.lock_ms
+        nonce = self.store.lock_deferred([key], until_ms, self.now_ms)
+        rows = self.store.find(container, [int(number)])
+        self.locks[options.get("as", "R"), _id_of(rows[0])] = Lock(key, nonce)
+        return self._show(rows, until_ms)
+
+    def _show(self, rows: list[Stored], until_ms: int | None) -> str:
+        shown = []
+        for row in rows:
+            text = _id_of(row)
+            if until_ms is not None and len(rows) == 1:
+                text += f" lock={(until_ms - _START_MS) // 1000}"
+            if row.deliveries:
+                text += f" count={row.deliveries}"
+            properties = sections.read_application_properties(row.bare)
+            if "DeadLetterReason" in properties:
+                text += f" reason={properties['DeadLetterReason']}".replace(" ", "_", 9)
+                text = text.replace("_reason", " reason")
+            if row.source:
+                text += f" from={row.source}"
+            shown.append(text)
+        return " ".join(shown) or "nothing"
+
+    # -- settling ----------------------------------------------------------------------
+
+    def do_complete(self, name: str, by: str = "R") -> str:
+        """Complete a message."""
+        done = self.store.complete([self.locks[by, name]], self.now_ms)[0]
+        return "ok" if done else "LockLost"
+
+    def do_abandon(self, name: str, by: str = "R") -> str:
+        """Give a message back."""
+        self.namespace.abandon(self.locks[by, name], None, self.now_ms)
+        return "ok"
+
+    def do_release(self, name: str, by: str = "R") -> str:
+        """Give a message back uncounted."""
+        self.namespace.release([self.locks[by, name]], self.now_ms)
+        return "ok"
+
+    def do_defer(self, name: str, by: str = "R") -> str:
+        """Set a message aside."""
+        self.namespace.defer(self.locks[by, name], None, self.now_ms)
+        return "ok"
+
+    def do_bury(self, name: str, by: str = "R", reason: str = "because") -> str:
+        """Dead-letter a message."""
+        marks = {"DeadLetterReason": reason}
+        self.namespace.dead_letter(self.locks[by, name], marks, self.now_ms)
+        return "ok"
+
+    def do_renew(self, name: str, by: str = "R", seconds: str = "30") -> str:
+        """Renew a lock."""
+        until_ms = self.now_ms + int(seconds) * 1000
+        done = self.store.renew(self.locks[by, name], until_ms, self.now_ms)
+        return "ok" if done else "LockLost"
+
+    # -- sessions ----------------------------------------------------------------------
+
+    def do_accept(self, path: str, name: str | None = None, **options: str) -> str:
+        """Lock a session, by name or the next."""
+        entity, container = self._container(path)
+        until_ms = self.now_ms + entity.lock_ms
+        grant = self.store.accept_session(container, name, until_ms, self.now_ms)
+        if grant is None:
+            return "nothing"
+        self.grants[options["as"]] = (container, grant)
+        return grant.name
+
+    def do_leave(self, **options: str) -> str:
+        """A session's receiver goes away."""
+        container, grant = self.grants.pop(options["as"])
+        self.namespace.release_session(container, grant, self.now_ms)
+        return "ok"
+
+    # -- looking -----------------------------------------------------------------------
+
+    def do_counts(self, path: str) -> str:
+        """Active, deferred and scheduled messages."""
+        counts = self.store.counts(self._container(path)[1])
+        return f"{counts.active} {counts.deferred} {counts.scheduled}"
+
+    def do_label(self, path: str) -> str:
+        """Labels of all messages, in order."""
+        _, container = self._container(path)
+        rows = self.store.peek(container, 0, 100, self.now_ms, None)
+        labels = (sections.read_properties(row.bare)[sections.SUBJECT] for row in rows)
+        return ",".join(str(label) for label in labels) or "nothing"
+
+    def do_pings(self, path: str) -> str:
+        """How many pings an entity has taken."""
+        return str(self._entity(path).pings)
+
+    def do_exists(self, path: str) -> str:
+        """Whether an entity is there."""
+        found = self.namespace.entities.find(parse_address(path).key)
+        return "no" if found is None else "yes"
+
+    def _entity(self, path: str) -> Entity:
+        return self.namespace.entities.get(parse_address(path))
+
+    def _container(self, path: str) -> tuple[Entity, int]:
+        parsed = parse_address(path)
+        entity = self.namespace.entities.get(parsed)
+        return entity, entity.container(parsed.sub_queue)
+
+
+def _is_option(word: str) -> bool:
+    return "=" in word and not word.startswith("=")
+
+
+def _spaced(text: str) -> str:
+    return text.replace("_", " ")
+
+
+def _settings(options: dict[str, str]) -> dict[str, Any]:
+    return {_SETTINGS[key][0]: _SETTINGS[key][1](text) for key, text in options.items()}
+
+
+def _id_of(row: Stored) -> str:
+    return str(sections.read_properties(row.bare)[sections.MESSAGE_ID])
+
+
+def _message(name: str, options: dict[str, str]) -> Incoming:
+    fields: dict[int, Any] = {sections.MESSAGE_ID: name}
+    if "session" in options:
+        fields[sections.GROUP_ID] = options["session"]
+    if "label" in options:
+        fields[sections.SUBJECT] = options["label"]
+    if options.get("ping") == "yes":
+        fields[sections.CONTENT_TYPE] = sections.PING_CONTENT_TYPE
+    ttl_ms = int(options["ttl"]) * 1000 if "ttl" in options else None
+    body = b"x" * int(options.get("size", "1"))
+    payload = sections.encode_message(body, fields, ttl_ms)
+    message = sections.parse(payload)
+    properties = {
+        key[1:]: _value(text) for key, text in options.items() if key.startswith(".")
+    }
+    if properties:
+        message.bare = sections.with_application_properties(message.bare, properties)
+    if "at" in options:
+        message.scheduled_ms = int(
+            Timestamp(_START_MS + round(float(options["at"]) * 1000))
+        )
+    if "key" in options:
+        message.partition_key = options["key"]
+    return message
+
+
+def _value(text: str) -> Any:
+    return int(text) if text.lstrip("-").isdigit() else text
+
+
+def stories() -> list[Path]:
+    """All story files."""
+    return sorted(FOLDER.glob("*.txt"))

@@ -1,0 +1,313 @@
+"""Suite: locks are held, renewed, settled and given back."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.suites.store_suite import (
+    LATER,
+    NOW,
+    StoreSuite,
+    bodies,
+    locks,
+    record,
+    records,
+)
+from twinbus.errors import MessageNotFound
+from twinbus.store.base import Ended, Lock, State, Store, Stored
+
+
+class HoldSuite(StoreSuite):
+    """When a lock is held, and what a late settlement does: nothing."""
+
+    @pytest.fixture
+    def held(self, store: Store, queue: int) -> tuple[Lock, Stored]:
+        """A message that is locked until NOW + 10."""
+        store.append(queue, records("ab"), NOW)
+        nonce, messages = store.lock(queue, 1, NOW + 10, NOW)
+        return Lock(messages[0].id, nonce), messages[0]
+
+    def test_a_lock_is_held_until_its_end(
+        self, store: Store, held: tuple[Lock, Stored]
+    ) -> None:
+        lock, message = held
+
+        assert store.held(lock, NOW + 9) == message
+        assert store.held(lock, NOW + 10) is None
+
+    def test_another_nonce_or_message_holds_nothing(
+        self, store: Store, held: tuple[Lock, Stored]
+    ) -> None:
+        lock, _ = held
+
+        assert store.held(Lock(lock.id, lock.nonce ^ 1), NOW) is None
+        assert store.held(Lock(lock.id + 1, lock.nonce), NOW) is None
+
+    def test_renewal_moves_the_end(
+        self, store: Store, held: tuple[Lock, Stored]
+    ) -> None:
+        lock, _ = held
+
+        assert store.renew(lock, NOW + 20, NOW + 9)
+
+        assert store.next_time_ms() == NOW + 20
+        assert store.held(lock, NOW + 19) is not None
+        assert store.held(lock, NOW + 20) is None
+
+    def test_a_lock_that_has_ended_is_not_renewed(
+        self, store: Store, held: tuple[Lock, Stored]
+    ) -> None:
+        lock, _ = held
+
+        assert not store.renew(lock, NOW + 20, NOW + 10)
+        assert not store.renew(Lock(lock.id, lock.nonce ^ 1), NOW + 20, NOW)
+        assert store.next_time_ms() == NOW + 10
+
+    def test_a_held_message_is_completed_once(
+        self, store: Store, queue: int, held: tuple[Lock, Stored]
+    ) -> None:
+        lock, _ = held
+
+        assert store.complete([lock], NOW + 9) == [True]
+        assert store.complete([lock], NOW + 9) == [False]
+        assert bodies(store.peek(queue, 1, 10, NOW, None)) == "b"
+        assert store.next_time_ms() is None
+
+    def test_a_late_settlement_changes_nothing(
+        self, store: Store, queue: int, held: tuple[Lock, Stored]
+    ) -> None:
+        lock, message = held
+
+        assert store.complete([lock], NOW + 10) == [False]
+        assert store.release([lock], NOW + 10, count=True) == []
+        assert not store.defer(lock, NOW + 10)
+        assert store.find(queue, [1]) == [message]
+
+    def test_a_lock_of_an_earlier_delivery_settles_nothing(
+        self, store: Store, queue: int, held: tuple[Lock, Stored]
+    ) -> None:
+        lock, _ = held
+        store.release([lock], NOW, count=True)
+        nonce, again = store.lock(queue, 1, LATER, NOW)
+
+        assert again[0].id == lock.id
+        assert store.complete([lock, Lock(lock.id, nonce)], NOW) == [False, True]
+
+
+class CompleteSuite(StoreSuite):
+    """Completion in groups."""
+
+    def test_each_lock_of_a_group_is_answered_for_itself(
+        self, store: Store, queue: int, other: int
+    ) -> None:
+        store.append(queue, records("abc"), NOW)
+        store.append(other, records("d"), NOW)
+        nonce, held = store.lock(queue, 2, LATER, NOW)
+        other_nonce, others = store.lock(other, 1, LATER, NOW)
+        group = locks(nonce, held) + locks(other_nonce, others)
+        unknown = Lock(queue << 40 | 3, nonce)
+        forged = Lock(held[1].id, nonce ^ 1)
+
+        answers = store.complete(
+            [group[0], unknown, forged, group[1], group[0], group[2]], NOW
+        )
+
+        assert answers == [True, False, False, True, False, True]
+        assert bodies(store.peek(queue, 1, 10, NOW, None)) == "c"
+        assert store.counts(other).active == 0
+
+    def test_completing_nothing_is_harmless(self, store: Store) -> None:
+        assert store.complete([], NOW) == []
+
+    def test_a_large_group_with_gaps_is_completed(
+        self, store: Store, queue: int
+    ) -> None:
+        store.append(queue, [record() for _ in range(2000)], NOW)
+        nonce, held = store.lock(queue, 2000, LATER, NOW)
+        odd = locks(nonce, held)[1::2]
+        middle = locks(nonce, held)[0:1000:2]
+
+        assert all(store.complete(odd[::-1], NOW))
+        assert all(store.complete(middle, NOW))
+
+        left = store.peek(queue, 1, 2000, NOW, None)
+        assert [message.sequence for message in left] == list(range(1001, 2001, 2))
+        assert store.counts(queue).active == 500
+
+
+class ReleaseSuite(StoreSuite):
+    """Locks that are given back."""
+
+    def test_a_released_message_is_ready_with_its_count_raised(
+        self, store: Store, queue: int
+    ) -> None:
+        store.append(queue, records("ab"), NOW)
+        nonce, held = store.lock(queue, 1, LATER, NOW)
+
+        ended = store.release(locks(nonce, held), NOW, count=True)
+
+        assert ended == [Ended(held[0].id, 1, None)]
+        assert store.lock(queue, 1, LATER, NOW)[1] == [held[0]._replace(deliveries=1)]
+
+    def test_without_count_the_delivery_count_stays(
+        self, store: Store, queue: int
+    ) -> None:
+        store.append(queue, [record(deliveries=3)], NOW)
+        nonce, held = store.lock(queue, 1, LATER, NOW)
+
+        ended = store.release(locks(nonce, held), NOW, count=False)
+
+        assert ended == [Ended(held[0].id, 3, None)]
+        assert store.lock(queue, 1, LATER, NOW)[1] == held
+
+    def test_locks_that_are_not_held_are_left_out_of_the_answer(
+        self, store: Store, queue: int
+    ) -> None:
+        store.append(queue, records("abc"), NOW)
+        nonce, held = store.lock(queue, 2, LATER, NOW)
+        first, second = locks(nonce, held)
+
+        ended = store.release(
+            [Lock(first.id, nonce ^ 1), second, second, Lock(second.id + 1, nonce)],
+            NOW,
+            count=True,
+        )
+
+        assert ended == [Ended(second.id, 1, None)]
+        assert store.held(first, NOW) is not None
+        assert self.receive(store, queue) == "bc"
+
+    def test_the_ended_message_names_its_session(
+        self, store: Store, queue: int
+    ) -> None:
+        store.append(queue, [record(session="s")], NOW)
+        nonce, held = store.lock(queue, 1, LATER, NOW)
+
+        ended = store.release(locks(nonce, held), NOW, count=False)
+
+        assert ended == [Ended(held[0].id, 0, "s")]
+
+    def test_a_released_message_may_expire(self, store: Store, queue: int) -> None:
+        store.append(queue, [record("a", expires_ms=NOW + 5)], NOW)
+        nonce, held = store.lock(queue, 1, LATER, NOW)
+        assert store.expired(NOW + 6, 10) == []
+
+        store.release(locks(nonce, held), NOW + 7, count=False)
+
+        assert bodies(store.expired(NOW + 7, 10)) == "a"
+
+
+class DeferSuite(StoreSuite):
+    """Messages that are set aside."""
+
+    @pytest.fixture
+    def deferred(self, store: Store, queue: int) -> list[int]:
+        """Two deferred messages of three."""
+        store.append(queue, records("abc"), NOW)
+        nonce, held = store.lock(queue, 2, LATER, NOW)
+        for lock in locks(nonce, held):
+            assert store.defer(lock, NOW)
+        return [message.id for message in held]
+
+    def test_a_deferred_message_is_not_ready_and_not_locked(
+        self, store: Store, queue: int, deferred: list[int]
+    ) -> None:
+        assert self.receive(store, queue) == "c"
+        assert [message.state for message in store.find(queue, [1, 2])] == [
+            State.DEFERRED,
+            State.DEFERRED,
+        ]
+
+    def test_deferring_keeps_the_delivery_count(
+        self, store: Store, queue: int, deferred: list[int]
+    ) -> None:
+        assert store.find(queue, [1])[0].deliveries == 0
+
+    def test_deferred_messages_are_locked_by_their_ids(
+        self, store: Store, queue: int, deferred: list[int]
+    ) -> None:
+        nonce = store.lock_deferred(deferred, NOW + 5, NOW)
+
+        for lock in [Lock(message, nonce) for message in deferred]:
+            assert store.held(lock, NOW + 4) is not None
+            assert store.held(lock, NOW + 5) is None
+
+    def test_a_locked_deferred_message_can_be_completed(
+        self, store: Store, queue: int, deferred: list[int]
+    ) -> None:
+        nonce = store.lock_deferred(deferred[:1], LATER, NOW)
+
+        assert store.complete([Lock(deferred[0], nonce)], NOW) == [True]
+        assert store.counts(queue)[:3] == (1, 1, 0)
+
+    def test_a_released_deferred_message_stays_deferred(
+        self, store: Store, queue: int, deferred: list[int]
+    ) -> None:
+        nonce = store.lock_deferred(deferred[:1], LATER, NOW)
+
+        ended = store.release([Lock(deferred[0], nonce)], NOW, count=True)
+
+        assert ended == [Ended(deferred[0], 1, None)]
+        assert store.find(queue, [1])[0].state == State.DEFERRED
+        assert self.receive(store, queue) == "c"
+        store.lock_deferred(deferred[:1], LATER, NOW)
+
+    def test_a_deferred_message_can_be_deferred_again(
+        self, store: Store, queue: int, deferred: list[int]
+    ) -> None:
+        nonce = store.lock_deferred(deferred[:1], LATER, NOW)
+
+        assert store.defer(Lock(deferred[0], nonce), NOW)
+
+        assert store.counts(queue)[:3] == (1, 2, 0)
+        store.lock_deferred(deferred[:1], LATER, NOW)
+
+    def test_one_wrong_message_and_none_is_locked(
+        self, store: Store, queue: int, deferred: list[int]
+    ) -> None:
+        active, missing = queue << 40 | 3, queue << 40 | 9
+
+        for wrong in (active, missing):
+            with pytest.raises(MessageNotFound):
+                store.lock_deferred([deferred[0], wrong], LATER, NOW)
+
+        store.lock_deferred(deferred, LATER, NOW)
+
+    def test_a_scheduled_message_is_not_deferred(
+        self, store: Store, queue: int
+    ) -> None:
+        store.append(queue, [record(due_ms=LATER)], NOW)
+
+        with pytest.raises(MessageNotFound):
+            store.lock_deferred([queue << 40 | 1], LATER, NOW)
+
+    def test_a_held_deferred_message_is_not_locked_again(
+        self, store: Store, queue: int, deferred: list[int]
+    ) -> None:
+        nonce = store.lock_deferred(deferred[:1], NOW + 5, NOW)
+
+        with pytest.raises(MessageNotFound):
+            store.lock_deferred(deferred, LATER, NOW + 4)
+
+        assert store.held(Lock(deferred[0], nonce), NOW + 4) is not None
+        assert store.held(Lock(deferred[1], nonce), NOW + 4) is None
+
+    def test_a_deferred_message_whose_lock_has_ended_is_locked_with_count_raised(
+        self, store: Store, queue: int, deferred: list[int]
+    ) -> None:
+        old = store.lock_deferred(deferred[:1], NOW + 5, NOW)
+
+        new = store.lock_deferred(deferred[:1], LATER, NOW + 5)
+
+        assert store.held(Lock(deferred[0], old), NOW + 5) is None
+        message = store.held(Lock(deferred[0], new), NOW + 5)
+        assert message is not None
+        assert message.deliveries == 1
+        assert store.end_locks(NOW + 5, 10) == []
+
+    def test_a_named_twice_deferred_message_is_locked_once(
+        self, store: Store, queue: int, deferred: list[int]
+    ) -> None:
+        nonce = store.lock_deferred([deferred[0]] * 2, LATER, NOW)
+
+        assert store.complete([Lock(deferred[0], nonce)], NOW) == [True]

@@ -1,0 +1,148 @@
+"""Imports go one way.
+
+Owns the table of which part of the package may import which. It reads the sources and
+imports none of them, so a breach is reported even where it would not run.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parent.parent / "src" / "twinbus"
+
+# These know nothing of the package, so everybody may import them.
+FREE = frozenset({"clock", "errors", "limits"})
+
+_BELOW_CLIENT = frozenset({"core", "wire", "store"})
+_BELOW_PAIRING = _BELOW_CLIENT | {"client"}
+_BELOW_SPARK = _BELOW_PAIRING | {"pairing"}
+
+# What each part may import beside itself and the free modules. A part that is missing
+# here fails the test: whoever adds one decides where it stands.
+MAY_IMPORT: dict[str, frozenset[str]] = {
+    "core": frozenset(),
+    "wire": frozenset({"core"}),
+    "store": frozenset({"core"}),
+    "client": _BELOW_CLIENT,
+    "pairing": _BELOW_PAIRING,
+    "spark": _BELOW_SPARK,
+    "server": _BELOW_CLIENT,
+}
+# The outermost parts may import everything.
+OUTERMOST = frozenset({"cli", "console", "testing", "__main__"})
+
+# Rules without I/O: bytes, time and chance come in as arguments.
+WITHOUT_IO = frozenset({"core", "wire"})
+IO_MODULES = frozenset(
+    {
+        "asyncio",
+        "http",
+        "multiprocessing",
+        "random",
+        "select",
+        "selectors",
+        "socket",
+        "sqlite3",
+        "ssl",
+        "subprocess",
+        "threading",
+        "time",
+        "uvloop",
+    }
+)
+
+
+def sources() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def part_of(path: Path) -> str:
+    """Name the part that a source file belongs to; `twinbus` for the top level."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return "twinbus" if parts == ("__init__",) else parts[0]
+
+
+def imported(tree: ast.Module, module: tuple[str, ...]) -> Iterator[str]:
+    """Yield the dotted name of every import, wherever it stands.
+
+    `module` is the package that relative imports start from.
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            start = module[: len(module) - node.level + 1] if node.level else ()
+            base = [*start, *([node.module] if node.module else [])]
+            yield from (".".join([*base, alias.name]) for alias in node.names)
+
+
+def breaches(path: Path, text: str) -> list[str]:
+    """List what is wrong with the imports of one source file."""
+    part = part_of(path)
+    if part in OUTERMOST:
+        return []
+    if part not in MAY_IMPORT and part not in FREE | {"twinbus"}:
+        return [f"{part}: not in the table of tests/test_imports.py"]
+    allowed = MAY_IMPORT.get(part, frozenset()) | {part}
+    if part in MAY_IMPORT:
+        allowed |= FREE
+    inside = ("twinbus", *path.relative_to(PACKAGE).parent.parts)
+    found = []
+    for name in imported(ast.parse(text), inside):
+        first, _, rest = name.partition(".")
+        if first == "twinbus" and rest.split(".")[0] not in allowed:
+            found.append(f"{part} must not import {name}")
+        if part in WITHOUT_IO and first in IO_MODULES:
+            found.append(f"{part} does no I/O and must not import {first}")
+    return found
+
+
+def test_the_package_imports_one_way() -> None:
+    found = [
+        f"{path.relative_to(PACKAGE)}: {breach}"
+        for path in sources()
+        for breach in breaches(path, path.read_text())
+    ]
+
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("core/names.py", "from twinbus.wire import codec"),
+        ("core/names.py", "from ..wire.codec import decode"),
+        ("core/names.py", "import socket"),
+        ("core/names.py", "import twinbus"),
+        ("wire/codec.py", "def f():\n    from twinbus import store"),
+        ("wire/codec.py", "import twinbus.server.host"),
+        ("wire/link.py", "from time import monotonic"),
+        ("store/sqlite.py", "from twinbus.wire.sections import split"),
+        ("client/sender.py", "from twinbus import pairing"),
+        ("server/host.py", "from twinbus.client import sender"),
+        ("errors.py", "from twinbus import limits"),
+        ("__init__.py", "from .core import names"),
+        ("novelty/thing.py", ""),
+    ],
+)
+def test_a_breach_is_seen(file: str, text: str) -> None:
+    assert breaches(PACKAGE / file, text)
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("core/names.py", "import re\nfrom twinbus import errors, limits"),
+        ("wire/codec.py", "from . import types\nfrom .types import Symbol"),
+        ("wire/sections.py", "from twinbus.core.names import check"),
+        ("server/host.py", "import asyncio\nfrom ..store import base"),
+        ("pairing/sender.py", "from twinbus.client.sender import Sender"),
+        ("cli/main.py", "from twinbus.server import host"),
+    ],
+)
+def test_an_honest_import_is_allowed(file: str, text: str) -> None:
+    assert breaches(PACKAGE / file, text) == []

@@ -1,0 +1,306 @@
+"""Style that a script can check.
+
+Owns the numbers of CONTRIBUTING.md and the table of exceptions to them. What ruff and
+mypy check is not repeated here. Reads every Python file of the project once.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+LINE_CHARS_MAX = 88
+FUNCTION_LINES_MAX = 60
+FILE_LINES_MAX = 500
+NESTING_MAX = 4
+ARGUMENTS_MAX = 5
+
+BANNED_NAMES = frozenset({"utils", "common", "helpers", "manager"})
+
+# Spelled in halves, so that this file does not find itself.
+MARKERS = re.compile("|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X")))
+SLEEP = re.compile(r"\btime\.sl" + r"eep\(|^\s*from time import .*\bsleep\b")
+
+# (path, rule) -> why the code is better with the exception. An entry that is no
+# longer needed fails, so the table cannot rot.
+EXCEPTIONS: dict[tuple[str, str], str] = {
+    ("src/twinbus/wire/frames.py", "arguments"): (
+        "The hot path: an object for the arguments would cost more than the frame."
+    ),
+    ("tests/wire/test_frames.py", "arguments"): (
+        "A test takes the arguments of what it tests."
+    ),
+}
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Blocks = (
+    ast.If,
+    ast.For,
+    ast.AsyncFor,
+    ast.While,
+    ast.With,
+    ast.AsyncWith,
+    ast.Try,
+    ast.TryStar,
+    ast.Match,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One Python file: its path from the root, its text and its tree."""
+
+    path: str
+    text: str
+    tree: ast.Module
+
+    @property
+    def lines(self) -> list[str]:
+        return self.text.splitlines()
+
+    def functions(self) -> Iterator[Function]:
+        for node in ast.walk(self.tree):
+            if isinstance(node, Function):
+                yield node
+
+
+def parse(path: str, text: str) -> Source:
+    return Source(path, text, ast.parse(text))
+
+
+@cache
+def sources() -> tuple[Source, ...]:
+    """Read every Python file below src, tests and bench."""
+    paths = (
+        path
+        for folder in ("src", "tests", "bench")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if "node_modules" not in path.parts
+    )
+    return tuple(
+        parse(path.relative_to(ROOT).as_posix(), path.read_text()) for path in paths
+    )
+
+
+def long_lines(source: Source) -> Iterator[str]:
+    for number, line in enumerate(source.lines, 1):
+        if len(line) > LINE_CHARS_MAX:
+            yield f"{number}: {len(line)} characters"
+
+
+def long_file(source: Source) -> Iterator[str]:
+    if len(source.lines) > FILE_LINES_MAX:
+        yield f"1: {len(source.lines)} lines"
+
+
+def long_functions(source: Source) -> Iterator[str]:
+    for function in source.functions():
+        count = (function.end_lineno or 0) - function.lineno + 1
+        if count > FUNCTION_LINES_MAX:
+            yield f"{function.lineno}: {function.name} has {count} lines"
+
+
+def deep_nesting(source: Source) -> Iterator[str]:
+    for function in source.functions():
+        depth = nesting(function.body)
+        if depth > NESTING_MAX:
+            yield f"{function.lineno}: {function.name} nests {depth} deep"
+
+
+def nesting(body: list[ast.stmt]) -> int:
+    """Count the blocks around the deepest statement; inner functions start anew."""
+    return max((_depth(statement) for statement in body), default=0)
+
+
+def _depth(statement: ast.stmt) -> int:
+    if not isinstance(statement, Blocks):
+        return 0
+    deepest = 0
+    for body in _bodies(statement):
+        # An `elif` is an `if` in the else branch, in the same column.
+        flat = (
+            isinstance(statement, ast.If)
+            and body is statement.orelse
+            and len(body) == 1
+            and isinstance(body[0], ast.If)
+            and body[0].col_offset == statement.col_offset
+        )
+        deepest = max(deepest, nesting(body) - flat)
+    return deepest + 1
+
+
+def _bodies(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
+    for field in ("body", "orelse", "finalbody"):
+        yield getattr(statement, field, [])
+    for part in (*getattr(statement, "handlers", []), *getattr(statement, "cases", [])):
+        yield part.body
+
+
+def many_arguments(source: Source) -> Iterator[str]:
+    for function in source.functions():
+        if _is_command(function):
+            continue
+        arguments = function.args
+        named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+        count = len([name for name in named if name.arg not in ("self", "cls")])
+        if count > ARGUMENTS_MAX:
+            yield f"{function.lineno}: {function.name} takes {count} arguments"
+
+
+def _is_command(function: Function) -> bool:
+    """Tell whether the function is a command, whose arguments are its options."""
+    return any(
+        isinstance(decorator, ast.Call)
+        and isinstance(decorator.func, ast.Attribute)
+        and decorator.func.attr in ("command", "callback")
+        for decorator in function.decorator_list
+    )
+
+
+def missing_header(source: Source) -> Iterator[str]:
+    empty = source.path.endswith("__init__.py") and not source.text.strip()
+    if not empty and not ast.get_docstring(source.tree):
+        yield "1: the module has no docstring"
+
+
+def missing_return_types(source: Source) -> Iterator[str]:
+    for function in source.functions():
+        if function.returns is None:
+            yield f"{function.lineno}: {function.name} has no return type"
+
+
+def leftover_markers(source: Source) -> Iterator[str]:
+    for number, line in enumerate(source.lines, 1):
+        if found := MARKERS.search(line):
+            yield f"{number}: {found.group()}"
+
+
+def sleeping(source: Source) -> Iterator[str]:
+    if source.path.startswith("bench/"):
+        return
+    for number, line in enumerate(source.lines, 1):
+        if SLEEP.search(line):
+            yield f"{number}: wait for an event, or move a clock"
+
+
+def banned_names(source: Source) -> Iterator[str]:
+    for name in Path(source.path).with_suffix("").parts:
+        if name in BANNED_NAMES:
+            yield f"1: '{name}' says nothing about what belongs in it"
+
+
+Rule = Callable[[Source], Iterator[str]]
+
+RULES: dict[str, Rule] = {
+    "line": long_lines,
+    "file": long_file,
+    "function": long_functions,
+    "nesting": deep_nesting,
+    "arguments": many_arguments,
+    "header": missing_header,
+    "returns": missing_return_types,
+    "markers": leftover_markers,
+    "sleep": sleeping,
+    "names": banned_names,
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_sources_are_tidy(rule: str) -> None:
+    found = [
+        f"{source.path}:{violation}"
+        for source in sources()
+        if (source.path, rule) not in EXCEPTIONS
+        for violation in RULES[rule](source)
+    ]
+
+    assert not found, "\n" + "\n".join(found)
+
+
+def test_every_exception_is_still_needed() -> None:
+    by_path = {source.path: source for source in sources()}
+
+    stale = [
+        f"{path}: {rule}"
+        for path, rule in EXCEPTIONS
+        if path not in by_path or not any(RULES[rule](by_path[path]))
+    ]
+
+    assert not stale, stale
+
+
+_DEEP = """def f() -> None:
+    for a in b:
+        if a:
+            while c:
+                with d:
+                    try:
+                        e()
+                    finally:
+                        pass
+"""
+_ELIF = """def f() -> None:
+    if a:
+        pass
+    elif b:
+        pass
+    elif c:
+        pass
+    elif d:
+        pass
+    elif e:
+        pass
+    else:
+        pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("rule", "text"),
+    [
+        ("line", "x = '" + "a" * 84 + "'"),
+        ("file", "x = 1\n" * 501),
+        ("function", "def f() -> None:\n" + "    x = 1\n" * 60),
+        ("nesting", _DEEP),
+        ("arguments", "def f(a, b, c, *, d, e, g) -> None: ..."),
+        ("header", "x = 1"),
+        ("returns", "class A:\n    def __init__(self): ..."),
+        ("markers", "x = 1  # " + "TO" + "DO: more"),
+        ("sleep", "time.sl" + "eep(1)"),
+        ("sleep", "from time import monotonic, sl" + "eep"),
+    ],
+)
+def test_a_breach_is_seen(rule: str, text: str) -> None:
+    assert list(RULES[rule](parse("src/example.py", text)))
+
+
+@pytest.mark.parametrize(
+    ("rule", "text"),
+    [
+        ("line", "x = '" + "a" * 82 + "'"),
+        ("function", "def f() -> None:\n" + "    x = 1\n" * 59),
+        ("nesting", _ELIF),
+        ("arguments", "class A:\n    def f(self, a, b, c, d, e) -> None: ..."),
+        ("arguments", "@app.command()\ndef f(a, b, c, d, e, g) -> None: ..."),
+        ("header", '"""Owns x."""\nx = 1'),
+    ],
+)
+def test_tidy_code_is_let_through(rule: str, text: str) -> None:
+    assert not list(RULES[rule](parse("src/example.py", text)))
+
+
+def test_an_empty_package_file_needs_no_header() -> None:
+    assert not list(missing_header(parse("src/a/__init__.py", "")))
+
+
+@pytest.mark.parametrize("path", ["src/a/utils.py", "src/helpers/x.py"])
+def test_a_name_that_says_nothing_is_banned(path: str) -> None:
+    assert list(banned_names(parse(path, "")))

@@ -1,0 +1,270 @@
+"""Sections: found in any order, kept to the byte, edited without touching the body."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twinbus import limits
+from twinbus.errors import DecodeError, InvalidField, PeerError, TwinbusError
+from twinbus.wire import sections
+from twinbus.wire.codec import decode, encode
+from twinbus.wire.rendering import Outgoing, render, render_locked
+from twinbus.wire.types import Described, Symbol, Timestamp, UByte, UInt, ULong
+
+
+def section(code: int, value: Any) -> bytes:
+    return encode(Described(ULong(code), value))
+
+
+HEADER = section(sections.HEADER, [True, UByte(7), UInt(60_000)])
+DELIVERY = section(sections.DELIVERY_ANNOTATIONS, {Symbol("x"): 1})
+ANNOTATIONS = section(
+    sections.MESSAGE_ANNOTATIONS,
+    {
+        Symbol("x-opt-partition-key"): "k",
+        Symbol("x-opt-scheduled-enqueue-time"): Timestamp(5),
+        Symbol("x-opt-sequence-number"): 99,
+        Symbol("mine"): "kept",
+    },
+)
+PROPERTIES = section(
+    sections.PROPERTIES,
+    ["id", b"user", "to", "subject", None, None, "text/plain", *[None] * 3, "session"],
+)
+APPLICATION = section(sections.APPLICATION_PROPERTIES, {"a": 1, "b": "two"})
+BODY = section(sections.DATA, b"body")
+FOOTER = section(sections.FOOTER, {Symbol("f"): 1})
+BARE = PROPERTIES + APPLICATION + BODY + FOOTER
+
+
+def test_a_message_is_split_and_its_bare_part_kept_to_the_byte() -> None:
+    message = sections.parse(HEADER + DELIVERY + ANNOTATIONS + BARE)
+
+    assert message.bare == BARE
+    assert message.message_id == "id"
+    assert message.session_id == "session"
+    assert message.content_type == "text/plain"
+    assert (message.durable, message.priority, message.ttl_ms) == (True, 7, 60_000)
+    assert message.partition_key == "k"
+    assert message.scheduled_ms == 5
+
+
+def test_sections_are_accepted_in_any_order() -> None:
+    parts = [HEADER, ANNOTATIONS, PROPERTIES, APPLICATION, BODY]
+    for order in permutations(parts):
+        message = sections.parse(b"".join(order))
+
+        assert message.bare == PROPERTIES + APPLICATION + BODY
+        assert message.ttl_ms == 60_000
+
+
+@pytest.mark.parametrize(
+    "twice", [HEADER, DELIVERY, ANNOTATIONS, PROPERTIES, APPLICATION, FOOTER]
+)
+def test_a_repeated_section_is_refused(twice: bytes) -> None:
+    with pytest.raises(DecodeError):
+        sections.parse(twice + BODY + twice)
+
+
+def test_data_may_repeat_but_bodies_may_not_mix() -> None:
+    assert sections.parse(BODY + BODY).bare == BODY + BODY
+    with pytest.raises(DecodeError):
+        sections.parse(BODY + section(sections.VALUE, "v"))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"\x00",
+        b"\x00\x53\x79\x40",
+        b"\x00\x53\x75\xa1\x01x",
+        b"\x00\x53\x73\xc1\x01\x00",
+        b"\x00\x53\x74\xc0\x01\x00",
+        b"\x00\x53\x75\xa0\xff",
+        b"\x53\x75\xa0\x00",
+        section(sections.MESSAGE_ANNOTATIONS, {"string": 1}),
+        section(sections.PROPERTIES, [None] * 14),
+    ],
+)
+def test_what_is_no_message_is_refused(bad: bytes) -> None:
+    with pytest.raises(PeerError):
+        sections.parse(bad)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        section(sections.PROPERTIES, [None] * 10 + [5]),
+        section(
+            sections.MESSAGE_ANNOTATIONS, {Symbol("x-opt-scheduled-enqueue-time"): "x"}
+        ),
+        section(sections.MESSAGE_ANNOTATIONS, {Symbol("x-opt-partition-key"): 1}),
+    ],
+)
+def test_a_field_of_a_wrong_type_is_the_callers_fault(bad: bytes) -> None:
+    with pytest.raises(InvalidField):
+        sections.parse(bad)
+
+
+@given(st.binary(max_size=300))
+def test_no_bytes_raise_anything_but_our_errors(data: bytes) -> None:
+    try:
+        message = sections.parse(data)
+    except TwinbusError:
+        return
+    message.head()
+
+
+@given(st.data())
+def test_a_mutated_message_is_split_or_refused(data: st.DataObject) -> None:
+    raw = bytearray(HEADER + ANNOTATIONS + BARE)
+    for _ in range(data.draw(st.integers(1, 4))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        message = sections.parse(bytes(raw))
+        sections.read_application_properties(message.bare)
+    except TwinbusError:
+        return
+
+
+# -- batches -------------------------------------------------------------------------
+
+
+def test_a_batch_is_taken_apart() -> None:
+    envelope = section(sections.PROPERTIES, ["first"])
+    inner = [BODY, PROPERTIES + BODY]
+    payload = envelope + b"".join(section(sections.DATA, each) for each in inner)
+
+    assert sections.split_batch(payload) == inner
+
+
+def test_a_batch_has_a_bounded_number_of_messages() -> None:
+    payload = section(sections.DATA, b"") * (limits.BATCH_MESSAGES_MAX + 1)
+
+    with pytest.raises(InvalidField):
+        sections.split_batch(payload)
+
+
+# -- on the way out --------------------------------------------------------------------
+
+
+def _sections_of(payload: bytes) -> dict[int, Any]:
+    return {
+        code: decode(payload, start)[0]
+        for code, _, start, _ in sections.find_sections(payload)
+    }
+
+
+def test_what_the_sender_said_comes_out_again() -> None:
+    message = sections.parse(HEADER + ANNOTATIONS + BARE)
+    out = Outgoing(sequence=3, enqueued_ms=1000, deliveries=2)
+    out.state = 1
+
+    found = _sections_of(render(out, message.head(), message.bare))
+
+    assert found[sections.HEADER] == [True, 7, 60_000, False, 2]
+    annotations = found[sections.MESSAGE_ANNOTATIONS]
+    assert annotations["x-opt-sequence-number"] == 3
+    assert annotations["x-opt-enqueued-time"] == 1000
+    assert annotations["x-opt-message-state"] == 1
+    assert annotations["x-opt-partition-key"] == "k"
+    assert annotations["mine"] == "kept"
+    assert found[sections.APPLICATION_PROPERTIES] == {"a": 1, "b": "two"}
+
+
+@pytest.mark.parametrize("durable", [True, False])
+@pytest.mark.parametrize("deliveries", [0, 1, 255])
+def test_the_fast_way_out_writes_what_the_other_does(
+    durable: bool, deliveries: int
+) -> None:
+    message = sections.parse(section(sections.HEADER, [durable]) + BARE)
+    token = bytes(range(16))
+    out = Outgoing(sequence=7, enqueued_ms=1000, deliveries=deliveries)
+    out.origin = 5
+    out.token = token
+    out.locked_until_ms = 2000
+
+    fast = render_locked((7, 5, 1000, deliveries), token, 2000, message.head())
+
+    assert fast is not None
+    assert fast + message.bare == render(out, message.head(), message.bare)
+
+
+def test_the_fast_way_out_leaves_unusual_messages_alone() -> None:
+    unusual = sections.parse(HEADER + BARE).head()
+
+    assert render_locked((1, 1, 1, 0), b"\0" * 16, 1, unusual) is None
+    assert render_locked((1, 1, 1, 256), b"\0" * 16, 1, b"") is None
+
+
+def test_a_large_delivery_count_is_written_in_full() -> None:
+    found = _sections_of(render(Outgoing(1, 1, 70_000), b"", BARE))
+
+    assert found[sections.HEADER][4] == 70_000
+
+
+# -- editing ---------------------------------------------------------------------------
+
+
+def test_properties_are_set_and_removed_and_the_body_stays() -> None:
+    bare = sections.with_application_properties(
+        BARE, {"c": UUID(int=1)}, frozenset({"a"})
+    )
+
+    assert sections.read_application_properties(bare) == {"b": "two", "c": UUID(int=1)}
+    assert bare.endswith(BODY + FOOTER)
+    assert bare.startswith(PROPERTIES)
+
+
+@pytest.mark.parametrize(
+    "bare", [b"", BODY, PROPERTIES, PROPERTIES + BODY, APPLICATION]
+)
+def test_properties_can_be_added_to_any_message(bare: bytes) -> None:
+    edited = sections.with_application_properties(bare, {"x": "y"})
+
+    assert sections.read_application_properties(edited)["x"] == "y"
+    assert sections.parse(edited).bare == edited
+
+
+@pytest.mark.parametrize(
+    "bare", [b"", BODY, section(sections.PROPERTIES, [None, b"u"])]
+)
+def test_a_message_without_an_id_gets_one(bare: bytes) -> None:
+    named = sections.with_message_id(bare, "given")
+
+    assert sections.parse(named).message_id == "given"
+    assert sections.read_properties(named)[1] == sections.read_properties(bare)[1]
+
+
+@pytest.mark.parametrize("message_id", ["text", ULong(7), UUID(int=9), b"raw"])
+def test_message_ids_keep_their_type(message_id: Any) -> None:
+    bare = section(sections.PROPERTIES, [message_id])
+
+    message = sections.parse(bare)
+
+    assert message.message_id == message_id
+    assert type(message.message_id) is type(message_id)
+
+
+# -- requests --------------------------------------------------------------------------
+
+
+def test_a_reply_answers_its_request() -> None:
+    payload = section(sections.PROPERTIES, [UUID(int=4), None, None, None, "reply"])
+    payload += section(sections.APPLICATION_PROPERTIES, {"operation": "op"})
+    payload += section(sections.VALUE, {"key": 1})
+    request = sections.Request(payload)
+
+    reply = sections.encode_reply(request.message_id, {"statusCode": 200}, {"a": None})
+
+    assert request.reply_to == "reply"
+    assert request.body == {"key": 1}
+    found = _sections_of(reply)
+    assert found[sections.PROPERTIES][sections.CORRELATION_ID] == UUID(int=4)
+    assert found[sections.VALUE] == {"a": None}
