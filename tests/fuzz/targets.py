@@ -11,7 +11,7 @@ import tracemalloc
 from contextlib import suppress
 from random import Random
 
-from tests.fuzz import grammar
+from tests.fuzz import broker_targets, grammar
 from tests.fuzz.engine import Target
 from twinbus import limits
 from twinbus.errors import LimitExceeded, PeerError
@@ -186,4 +186,5 @@ TARGETS: dict[str, Target] = {
     "fast-path": (grammar.hot_body, run_fast_path),
     "frames": (grammar.frames, run_frames),
     "handshake": (grammar.handshake, run_handshake),
+    **broker_targets.TARGETS,
 }

@@ -1,0 +1,212 @@
+"""Kill the server before a chosen system call, start it again, and judge the history.
+
+Owns running the server under strace, which sends SIGKILL before the Nth call of a kind,
+and the experiment around it: clients work, the server dies, it starts again on the same
+data, everything left is taken out, and the history checker decides.
+
+Run one as `python -m tests.faults.killpoints FOLDER CALL WHEN [forget]`. An experiment
+is a process of its own: the official client leaves sockets and threads behind when a
+server dies under it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import monotonic
+
+from tests.faults import sdk_story
+from twinbus.testing.history import Recorder, check, load
+
+# The calls that change what is on the disk, or tell a client about it.
+DISK_CALLS = ("pwrite64", "fdatasync", "fsync", "ftruncate", "rename", "unlink")
+NETWORK_CALLS = ("write", "writev", "sendto", "sendmsg")
+CALLS = DISK_CALLS + NETWORK_CALLS
+
+MESSAGES = 24
+# From the moment when clients see it to the end of strace.
+_DEATH_SECONDS_MAX = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Die before the Nth call of this kind, counted in each thread."""
+
+    call: str
+    when: int
+
+    def __str__(self) -> str:
+        return f"{self.call}-{self.when}"
+
+
+# Counts the calls instead of dying at one.
+COUNT_ONLY = Point("none", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    point: Point
+    # False if the story ended first; then the server was killed after it.
+    reached: bool
+    restart_seconds: float
+    # How many promises of each kind were broken; empty is good.
+    broken: dict[str, int]
+    explanation: str
+
+    def text(self) -> str:
+        how = "" if self.reached else " (not reached, killed at the end)"
+        restart = f"restart {self.restart_seconds:.2f} s"
+        return f"{self.point}{how}: {restart}, {self.explanation}"
+
+
+class Server:
+    """A server process, perhaps under strace."""
+
+    def __init__(self, folder: Path, prefix: list[str] | None = None) -> None:
+        config = folder / "config.json"
+        config.write_text(json.dumps(sdk_story.CONFIG))
+        command = [
+            *(sys.executable, "-m", "twinbus.cli.main", "serve", "--dev"),
+            *("--namespace", "n", "--data", str(folder / "data")),
+            *("--amqp-port", "0", "--http-port", "0", "--config", str(config)),
+        ]
+        self._log = (folder / "server.log").open("ab")
+        self._process = subprocess.Popen(
+            [*(prefix or []), *command],
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            # One group, so that strace and the server can be killed together.
+            start_new_session=True,
+        )
+        self.connection_string = self._wait_until_ready()
+
+    def _wait_until_ready(self) -> str:
+        """The connection string; empty if the server died before it was ready."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            return ""
+        ready = json.loads(line)
+        return str(ready["namespaces"]["n"]["connection_string"])
+
+    def died(self) -> bool:
+        """Whether it was killed; its clients have noticed, so that takes no time."""
+        try:
+            self._process.wait(_DEATH_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def kill(self) -> None:
+        """Kill it, if it lives, and wait until it is gone."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._log.close()
+
+
+def _under_strace(folder: Path, point: Point) -> list[str]:
+    options = ["-e", "signal=none", "-e", f"trace={','.join(CALLS)}"]
+    if point != COUNT_ONLY:
+        inject = f"inject={point.call}:signal=SIGKILL:when={point.when}"
+        options += ["-e", inject]
+    return ["strace", "-f", "-o", str(folder / "trace"), *options, "--"]
+
+
+def experiment(folder: Path, point: Point, *, forget: bool = False) -> Outcome:
+    """Run one experiment in a process of its own and a folder of its own.
+
+    With `forget` the data is removed before the restart: the checker must notice.
+    """
+    folder.mkdir()
+    command = [sys.executable, "-m", __name__, str(folder)]
+    options = [point.call, str(point.when), *(["forget"] if forget else [])]
+    done = subprocess.run(
+        [*command, *options], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(f"{point} in {folder}:\n{done.stderr}")
+    return Outcome(**json.loads(done.stdout) | {"point": point})
+
+
+def main(folder: Path, call: str, when: str, forget: str = "") -> None:
+    outcome = run_point(folder, Point(call, int(when)), forget=bool(forget))
+    print(json.dumps(asdict(outcome)))
+
+
+def run_point(folder: Path, point: Point, *, forget: bool) -> Outcome:
+    """Kill, restart, drain and judge."""
+    history = folder / "history.jsonl"
+    with Recorder(history) as recorder:
+        reached = _until_killed(folder, point, recorder)
+        if forget:
+            shutil.rmtree(folder / "data")
+        recorder.finish(recorder.start("nemesis", "restart"))
+        began = monotonic()
+        server = Server(folder)
+        restart_seconds = monotonic() - began
+        try:
+            assert server.connection_string, "the server did not start again"
+            sdk_story.drain(server.connection_string, recorder)
+        finally:
+            server.kill()
+    verdict = check(load(history), sdk_story.RULES)
+    broken = dict(verdict.broken)
+    return Outcome(point, reached, restart_seconds, broken, verdict.text())
+
+
+def _until_killed(folder: Path, point: Point, recorder: Recorder) -> bool:
+    """Let clients work until the server is dead; False if the point did not come."""
+    server = Server(folder, _under_strace(folder, point))
+    try:
+        broken = not server.connection_string or _tell_story(server, recorder)
+        if broken:
+            assert server.died(), "clients broke off, but the server lives"
+        return broken
+    finally:
+        server.kill()
+
+
+def _tell_story(server: Server, recorder: Recorder) -> bool:
+    """True if the story broke off."""
+    story = sdk_story.Story(server.connection_string, recorder, MESSAGES)
+    story.run()
+    return story.broken.is_set()
+
+
+def census(folder: Path) -> Counter[str]:
+    """How many calls of each kind the busiest thread makes during the story."""
+    experiment(folder, COUNT_ONLY)
+    counts: Counter[tuple[str, str]] = Counter()
+    for line in (folder / "trace").read_text(errors="replace").splitlines():
+        if match := re.match(r"(\d+) +(\w+)\(", line):
+            counts[match[1], match[2]] += 1
+    busiest: Counter[str] = Counter()
+    for (_, call), count in counts.items():
+        busiest[call] = max(busiest[call], count)
+    return busiest
+
+
+def points(calls: Counter[str], per_call: int) -> list[Point]:
+    """So many points per kind of call: the first ones, then evenly spread."""
+    chosen = []
+    for call in CALLS:
+        count = calls[call]
+        wanted = {1 + place * count // per_call for place in range(per_call)}
+        chosen += [Point(call, when) for when in sorted(wanted) if when <= count]
+    return chosen
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *sys.argv[2:])
