@@ -213,3 +213,49 @@ class SendRefused(RemoteError):
         super().__init__(first.condition, text + first.text)
         # The reason for each, by its place among the messages.
         self.failures = failures
+
+
+class Unreachable(Disconnected):
+    """No connection could be made. Nothing was sent."""
+
+
+class DeadlineExceeded(OperationTimeout, RemoteError):
+    """The other side did not answer in time."""
+
+    def __init__(self, stage: str, seconds: float) -> None:
+        text = f"No answer to '{stage}' within {seconds:g} seconds."
+        RemoteError.__init__(self, OperationTimeout.condition, text)
+        # What was waited for: connect, TLS, SASL, open, attach, credit, outcome, ...
+        self.stage = stage
+
+
+class OutcomeUnknown(RemoteError):
+    """It was sent, and nobody knows whether it was accepted."""
+
+    def __init__(self, reason: TwinbusError) -> None:
+        text = f"It was sent, but whether it was accepted is not known: {reason.text}"
+        super().__init__(reason.condition, text)
+        # Why there will be no answer: the connection is gone, or the time is over.
+        self.reason = reason
+
+
+class ClaimRefused(RemoteError):
+    """The other side did not accept the token."""
+
+    def __init__(self, status: int, condition: str, text: str) -> None:
+        super().__init__(condition, f"{status}: {text}")
+        self.status = status
+
+
+class CredentialFailed(RemoteError):
+    """The credential gave no token."""
+
+    def __init__(self, text: str, *, refused: bool) -> None:
+        condition = "amqp:unauthorized-access" if refused else "amqp:internal-error"
+        super().__init__(condition, text)
+        # True: whoever gives tokens said no. False: it could not be asked.
+        self.refused = refused
+
+
+class SettleRefused(SendRefused):
+    """Some of the messages could not be settled; all others were."""

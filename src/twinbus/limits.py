@@ -155,3 +155,83 @@ TIME_MS_MAX = 253_402_300_799_999
 ADMIN_BODY_BYTES_MAX = 256 * 1024
 # Entries of one page; as the real service, which clients follow with next links.
 ADMIN_PAGE_ENTRIES_MAX = 100
+
+# -- HTTP ---------------------------------------------------------------------------
+
+# Tokens of Entra have 1 to 3 KiB; groups make them longer. As a handshake frame.
+BEARER_TOKEN_BYTES_MAX = 8 * 1024
+# As documented for a receive, which is also what it waits without a `timeout`.
+REST_WAIT_SECONDS_MAX = 60
+
+# -- before and beside claims -------------------------------------------------------
+
+# Sessions and links of a peer without a claim. The SDKs need one session and two links;
+# each costs memory that 64 KiB of bytes would multiply by sixty.
+HANDSHAKE_SESSIONS_MAX = 8
+HANDSHAKE_LINKS_MAX = 8
+# Refused tokens of one address: this many at once ...
+TOKEN_FAILURES_MAX = 10
+# ... and then so many a second. A key has 256 bits; this is against noise.
+TOKEN_FAILURES_PER_SECOND = 1
+# Addresses whose failures are remembered; 10,000 cost about 2 MiB.
+TOKEN_FAILURE_ADDRESSES_MAX = 10_000
+# Replies that wait for a client to give credit; as many requests have credit.
+REPLIES_WAITING_MAX = 100
+# Replies that a connection may have unread before its requests are told to wait.
+REPLY_BYTES_MAX = 16 * 1024 * 1024
+# Messages that one turn takes from the store for one connection, by their average size.
+STAGE_BYTES_MAX = 16 * 1024 * 1024
+# Transactions that one connection may have open at a time.
+TRANSACTIONS_OPEN_MAX = 100
+# What they may hold in memory together: the largest message and some more.
+TRANSACTION_BYTES_MAX = 128 * 1024 * 1024
+
+# -- the client ----------------------------------------------------------------------
+
+# What a client asks a server to keep: a frame within this time. The JavaScript SDK's
+# figure; a server that is silent for twice as long is gone.
+CLIENT_IDLE_MS = 60_000
+# A server that missed a deadline and said nothing at all for this long is taken for
+# gone, and its connection is replaced. Shorter would punish one slow sync of a disk.
+CLIENT_SILENCE_SECONDS = 2.0
+# A name with several addresses: what each but the last may take of the time.
+CLIENT_ADDRESS_SECONDS_MAX = 3.0
+# What a call may take where the caller says nothing.
+CLIENT_TIMEOUT_SECONDS = 30.0
+# A drain is answered at once by a server that lives.
+CLIENT_DRAIN_SECONDS = 5.0
+# Lifetime of tokens that are made from a key, as the SDKs do.
+CLIENT_TOKEN_SECONDS = 3600
+# A token that could not be renewed is tried again, but never more often than this.
+CLIENT_RENEW_SECONDS_MIN = 5.0
+# Reply of a proxy before the tunnel stands.
+PROXY_REPLY_BYTES_MAX = 16 * 1024
+
+# -- pairing ------------------------------------------------------------------------
+
+# The ranges of the original library.
+FAILOVER_INTERVAL_MS_MAX = 60 * 60_000
+PING_INTERVAL_MS_MIN = 1_000
+PING_INTERVAL_MS_MAX = 30 * 60_000
+# An attempt that a silent peer would keep for ever ends here and counts as a failure.
+ATTEMPT_MS_MAX = 30_000
+# Between attempts on an entity that is suspect: soon enough that a blip costs little,
+# seldom enough that a thousand senders do not hammer a server that starts.
+RETRY_PAUSE_MS_MIN = 250
+RETRY_PAUSE_MS_MAX = 5_000
+# What the service asks for when it says that it is busy.
+SERVER_BUSY_PAUSE_MS = 10_000
+# Sends that wait for a suspect entity, in one factory.
+HELD_SENDS_MAX = 10_000
+HELD_BYTES_MAX = 64 * 1024 * 1024
+# A backlog queue that failed: the pause before it is probed, doubled up to the second.
+QUEUE_PAUSE_MS_MIN = 5_000
+QUEUE_PAUSE_MS_MAX = 5 * 60_000
+# A destination that does not take what the syphon brings.
+DESTINATION_PAUSE_MS_MIN = 5_000
+DESTINATION_PAUSE_MS_MAX = 60_000
+# Messages of one backlog queue that are left locked for such destinations. A link holds
+# 2,048 unsettled deliveries at most, so that others still come up behind them.
+PARKED_MESSAGES_MAX = 2_000
+# How much later a lock may really end than was reckoned when the message came in.
+LOCK_MARGIN_MS = 1_000

@@ -167,3 +167,41 @@ def test_without_dev_given_ports_are_the_only_ones() -> None:
 def test_each_certificate_needs_a_key() -> None:
     with pytest.raises(ConfigError, match="--private-key"):
         options_from(given(certificates=[Path("a.pem")]))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"jwt_issuer": "https://issuer.example"},
+        {"jwt_jwks": Path("jwks.json")},
+        {"jwt_audience": "api://bus"},
+    ],
+)
+def test_bearer_tokens_need_an_issuer_and_its_keys(changes: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match=r"--jwt-issuer.*--jwt-jwks"):
+        options_from(given(**changes))
+
+
+def test_bearer_tokens_are_for_service_bus_unless_it_is_said() -> None:
+    issuer = {"jwt_issuer": "i", "jwt_jwks": Path("jwks.json")}
+
+    plain = options_from(given(**issuer)).jwt
+    other = options_from(given(**issuer, jwt_audience="api://bus")).jwt
+
+    assert plain is not None
+    assert other is not None
+    assert plain.audience == "https://servicebus.azure.net"
+    assert other.audience == "api://bus"
+    assert options_from(given()).jwt is None
+
+
+def test_a_file_of_keys_that_is_not_there_is_one_line_and_code_two(
+    run: Run, tmp_path: Path
+) -> None:
+    missing = tmp_path / "jwks.json"
+    jwt = ("--jwt-issuer", "i", "--jwt-jwks", missing)
+
+    result = run("serve", "--dev", "--data", tmp_path / "data", *FREE, *jwt)
+
+    assert (result.code, result.out) == (2, "")
+    assert f"{missing}: cannot be read" in result.err

@@ -80,7 +80,7 @@ def test_many_messages_go_in_and_come_out_in_order(
     sent = [message() for _ in range(3000)]
 
     with connected(endpoint, queue) as connection:
-        assert connection.sender(queue).send(sent) == 3000
+        assert connection.sender(queue, window=300).send(sent) == 3000
         receiver = connection.receiver(queue, credit=200)
         received: list[object] = []
         while len(received) < 3000:

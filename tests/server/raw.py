@@ -178,8 +178,9 @@ class RawClient(asyncio.Protocol):
         session: Session,
         audience: str = "sb://localhost/",
         expires_s: int = 1 << 33,
+        token: str | None = None,
     ) -> int:
-        """Put a root token; returns the status."""
+        """Put a root token, or another one; returns the status."""
         sender = await self.attach(
             session, True, Attach(source=Source(), target=Target(address="$cbs"))
         )
@@ -188,7 +189,7 @@ class RawClient(asyncio.Protocol):
         )
         receiver.grant(1)
         key = Secret(DEV_KEY_TEXT)
-        token = make_token(audience, DEV_KEY_NAME, key, expires_s)
+        token = token or make_token(audience, DEV_KEY_NAME, key, expires_s)
         properties = {"operation": "put-token", "type": "jwt", "name": audience}
         payload = b"".join(
             encode(Described(ULong(code), value))

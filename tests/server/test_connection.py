@@ -204,3 +204,20 @@ async def test_links_of_one_client_are_independent(client: RawClient) -> None:
 
     assert detached.error.condition == "amqp:not-found"
     assert isinstance(outcome, Accepted)
+
+
+async def test_a_request_that_cannot_be_read_costs_its_link_alone(
+    client: RawClient,
+) -> None:
+    await _authorized(client)
+    session = await client.session()
+    management = await client.sender(session, "q/$management")
+    management.send(b"\x00\x53\x77", b"tag")
+    client.flush()
+
+    detached = await client.wait(Detached)
+
+    assert detached.link is management
+    sender = await client.sender(session, "q")
+    outcome = await client.send(sender, sections.encode_message(b"x"))
+    assert isinstance(outcome, Accepted)

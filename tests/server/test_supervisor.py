@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from twinbus.clock import ManualClock
+from twinbus.clock import ManualClock, SystemClock
 from twinbus.core.names import EntityPath
 from twinbus.core.sas import DEV_KEY_TEXT, parse_connection_string
 from twinbus.errors import ConfigError
@@ -104,6 +105,24 @@ async def test_the_ready_line_names_every_port(tmp_path: Path) -> None:
         assert (parsed.host, parsed.port) == ("127.0.0.1", described["amqp_port"])
         assert parsed.key is not None
         assert parsed.key.reveal() == DEV_KEY_TEXT
+
+
+async def test_the_certificate_names_the_address_that_is_listened_on(
+    tmp_path: Path,
+) -> None:
+    listen = ListenOptions("127.0.0.7", {"amqps": 0})
+    supervisor = Supervisor(options(tmp_path, listen=listen), SystemClock(), Echo)
+    ready = await supervisor.start()
+    trusting = ssl.create_default_context(cafile=ready["ca_file"])
+    port = ready["namespaces"]["contoso"]["amqps_port"]
+
+    reader, writer = await asyncio.open_connection("127.0.0.7", port, ssl=trusting)
+    writer.write(b"hello")
+    assert await reader.read() == b"contoso hello"
+
+    writer.close()
+    await writer.wait_closed()
+    await supervisor.stop()
 
 
 async def test_what_is_off_has_no_port(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from tests.suites.store_suite import (
 from twinbus.errors import EntityExists, EntityNotFound
 from twinbus.store.base import (
     DEAD_LETTER,
+    PROBE,
     TRANSFER_DEAD_LETTER,
     Counts,
     Lock,
@@ -249,6 +250,20 @@ class EntitySuite(StoreSuite):
                 store.delete_entity(wrong)
 
         assert len(store.entities()) == 1
+
+    def test_the_probe_container_is_always_there(self, backend: Backend) -> None:
+        for expected in (1, 2):
+            store = backend.open()
+            store.begin()
+
+            assert store.append(PROBE, records("a"), NOW) == expected
+            assert bodies(store.take(PROBE, 1, NOW)) == "a"
+
+            assert store.entities() == []
+            with pytest.raises(EntityNotFound):
+                store.delete_entity(PROBE)
+            store.commit()
+            store.close()
 
     def test_a_setting_is_kept_and_replaced(self, store: Store) -> None:
         assert store.setting("key") is None

@@ -231,6 +231,20 @@ class FindSuite(StoreSuite):
         assert bodies(store.find(queue, [9, 2, 3])) == "b"
         assert store.find(queue, []) == []
 
+    def test_no_number_reaches_into_another_container(
+        self, store: Store, queue: int
+    ) -> None:
+        for container in (queue, queue + 1, queue + 2):
+            store.append(container, records("abc"), NOW)
+        far = [1 << 40 | 1, 2 << 40 | 1, 1 << 62, (1 << 63) - 1, -1, -(1 << 63), 0]
+
+        assert store.find(queue, far) == []
+        for start in far[:4]:
+            assert store.peek(queue, start, 10, NOW, None) == []
+            assert store.peek(queue + 1, start, 10, NOW, None) == []
+        for start in far[4:]:
+            assert bodies(store.peek(queue, start, 10, NOW, None)) == "abc"
+
 
 class PeekSuite(StoreSuite):
     """Browsing."""

@@ -13,7 +13,7 @@ from tests.suites.store_suite import (
     record,
     records,
 )
-from twinbus.store.base import Ended, Lock, SessionGrant, Store
+from twinbus.store.base import SEQUENCE_BITS, Ended, Lock, SessionGrant, Store
 
 
 def accept(
@@ -209,8 +209,8 @@ class SessionLockSuite(StoreSuite):
 
         assert store.end_sessions(NOW + 9, 10) == []
         assert sorted(store.end_sessions(NOW + 10, 10)) == [
-            (queue, "s", grant.nonce),
-            (other, "t", second.nonce),
+            (queue, "s", grant.nonce, [Ended(queue << SEQUENCE_BITS | 1, 1, "s")]),
+            (other, "t", second.nonce, []),
         ]
         assert store.end_sessions(NOW + 10, 10) == []
 

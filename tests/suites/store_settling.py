@@ -14,7 +14,7 @@ from tests.suites.store_suite import (
     records,
 )
 from twinbus.errors import MessageNotFound
-from twinbus.store.base import Ended, Lock, State, Store, Stored
+from twinbus.store.base import FOREVER_MS, Ended, Lock, State, Store, Stored
 
 
 class HoldSuite(StoreSuite):
@@ -115,6 +115,89 @@ class CompleteSuite(StoreSuite):
         assert answers == [True, False, False, True, False, True]
         assert bodies(store.peek(queue, 1, 10, NOW, None)) == "c"
         assert store.counts(other).active == 0
+
+    def test_a_held_lock_does_not_vouch_for_its_neighbour(
+        self, store: Store, queue: int
+    ) -> None:
+        store.append(queue, records("abc"), NOW)
+        first, second, third = locks(*store.lock(queue, 3, LATER, NOW))
+        forged = second._replace(nonce=second.nonce ^ 1)
+
+        assert store.complete([first, forged, third], NOW) == [True, False, True]
+        assert bodies(store.peek(queue, 1, 10, NOW, None)) == "b"
+
+    @pytest.mark.parametrize("number", [1, 2, 5, 9])
+    def test_a_forged_nonce_completes_nothing(
+        self, store: Store, queue: int, number: int
+    ) -> None:
+        store.append(queue, records("abcdefghi"), NOW)
+        nonce, held = store.lock(queue, number, LATER, NOW)
+
+        assert store.complete(locks(nonce ^ 1, held), NOW) == [False] * number
+        assert store.complete(locks(nonce, held), NOW) == [True] * number
+
+    def test_messages_between_completed_ones_stay(
+        self, store: Store, queue: int
+    ) -> None:
+        store.append(queue, records("aAbBcCdDeE"), NOW)
+        group = locks(*store.lock(queue, 10, LATER, NOW))
+        store.release(group[1::2], NOW, count=False)
+
+        assert store.complete(group[::2], NOW) == [True] * 5
+
+        assert self.receive(store, queue) == "ABCDE"
+
+    def test_answers_stand_in_the_order_of_the_locks(
+        self, store: Store, queue: int
+    ) -> None:
+        store.append(queue, records("abcdefghij"), NOW)
+        group = locks(*store.lock(queue, 10, LATER, NOW))
+        late = group[0]
+        store.release([late], NOW, count=False)
+
+        assert store.complete([late, *group[5:], *group[:5], group[5]], NOW) == [
+            *[False, True, True, True, True, True],
+            *[False, True, True, True, True, False],
+        ]
+        assert self.receive(store, queue) == "a"
+
+    def test_locks_of_an_entity_that_is_gone_are_not_held(
+        self, store: Store, queue: int
+    ) -> None:
+        store.append(queue, records("ab"), NOW)
+        gone = locks(*store.lock(queue, 2, LATER, NOW))
+
+        store.delete_entity(queue)
+
+        assert store.complete(gone, NOW) == [False, False]
+        assert store.release(gone, NOW, count=True) == []
+        assert store.held(gone[0], NOW) is None
+        assert not store.renew(gone[0], LATER, NOW)
+        assert not store.defer(gone[0], NOW)
+
+    def test_any_numbers_may_come_as_a_lock(self, store: Store, queue: int) -> None:
+        store.append(queue, records("a"), NOW)
+        nonce, held = store.lock(queue, 1, LATER, NOW)
+        most = (1 << 64) - 1
+        forged = [Lock(held[0].id, most), Lock(most, nonce), Lock(0, 0)]
+
+        assert store.complete(forged, NOW) == [False] * 3
+        assert store.release(forged, NOW, count=True) == []
+        for lock in forged:
+            assert store.complete([lock], NOW) == [False]
+            assert store.held(lock, NOW) is None
+            assert not store.renew(lock, LATER, NOW)
+            assert not store.defer(lock, NOW)
+
+    def test_a_lock_without_an_end_in_sight_is_held(
+        self, store: Store, queue: int
+    ) -> None:
+        store.append(queue, records("a", session="s"), NOW)
+        nonce, held = store.lock(queue, 1, FOREVER_MS, NOW)
+
+        assert store.held(Lock(held[0].id, nonce), NOW) == held[0]
+        assert store.renew(Lock(held[0].id, nonce), FOREVER_MS, NOW)
+        assert store.complete(locks(nonce, held), LATER) == [True]
 
     def test_completing_nothing_is_harmless(self, store: Store) -> None:
         assert store.complete([], NOW) == []

@@ -168,6 +168,18 @@ class ExpirySuite(StoreSuite):
 
         assert bodies(store.expired(NOW, 10)) == "ba"
 
+    def test_times_before_the_epoch_have_passed(self, store: Store, queue: int) -> None:
+        store.append(queue, records("a", expires_ms=-1), NOW)
+        store.append(queue, records("b", expires_ms=-9, session="s"), NOW)
+        store.append(queue, records("c", due_ms=-5), NOW)
+        store.commit()
+        store.begin()
+
+        assert self.receive(store, queue) == ""
+        assert bodies(store.expired(NOW, 10)) == "ba"
+        assert bodies(store.due(NOW, 10)) == "c"
+        assert store.next_time_ms() == -9
+
 
 class DueSuite(StoreSuite):
     """Scheduled messages."""

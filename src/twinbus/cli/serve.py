@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import json
 import logging
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +16,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from twinbus.cli.logs import log_to_stderr
 from twinbus.errors import ConfigError
 
 if TYPE_CHECKING:
     from twinbus.server.config import NamespaceConfig
+    from twinbus.server.jwt import JwtOptions
     from twinbus.server.supervisor import ServerOptions, Supervisor
 
 # The name in Microsoft's sample of a Config.json.
@@ -82,7 +83,19 @@ MessageRate = Annotated[
     int | None,
     typer.Option(min=1, help="Messages per second that a namespace accepts."),
 ]
+JwtIssuer = Annotated[
+    str | None,
+    typer.Option(help="Accept bearer tokens of this issuer; needs --jwt-jwks."),
+]
+JwtJwks = Annotated[
+    Path | None, typer.Option(help="A JWKS file with the issuer's public keys.")
+]
+JwtAudience = Annotated[
+    str | None,
+    typer.Option(help="Whom the tokens are for; https://servicebus.azure.net."),
+]
 LogLevel = Annotated[str, typer.Option(help="debug, info, warning or error.")]
+LogFormat = Annotated[str, typer.Option(help="text, or json: an object per line.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +113,9 @@ class Given:
     private_keys: list[Path]
     tls_hosts: list[str]
     message_rate: int | None
+    jwt_issuer: str | None = None
+    jwt_jwks: Path | None = None
+    jwt_audience: str | None = None
 
 
 @app.command()
@@ -118,7 +134,11 @@ def serve(
     private_key: PrivateKeys = None,
     tls_host: TlsHosts = None,
     message_rate: MessageRate = None,
+    jwt_issuer: JwtIssuer = None,
+    jwt_jwks: JwtJwks = None,
+    jwt_audience: JwtAudience = None,
     log_level: LogLevel = "info",
+    log_format: LogFormat = "text",
 ) -> None:
     """Run namespaces until SIGTERM or SIGINT; print one JSON line when ready."""
     given = Given(
@@ -138,8 +158,11 @@ def serve(
         private_keys=private_key or [],
         tls_hosts=tls_host or [],
         message_rate=message_rate,
+        jwt_issuer=jwt_issuer,
+        jwt_jwks=jwt_jwks,
+        jwt_audience=jwt_audience,
     )
-    _log_to_stderr(log_level)
+    log_to_stderr(log_level, log_format)
     _run(options_from(given))
 
 
@@ -169,7 +192,24 @@ def options_from(given: Given) -> ServerOptions:
         dev=given.dev,
         tls=TlsOptions(tuple(pairs), tuple(given.tls_hosts)),
         message_rate=given.message_rate,
+        jwt=_jwt(given),
     )
+
+
+def _jwt(given: Given) -> JwtOptions | None:
+    from twinbus.server.jwt import AUDIENCE, JwtOptions
+
+    if given.jwt_issuer is None and given.jwt_jwks is None:
+        if given.jwt_audience is not None:
+            raise ConfigError("--jwt-audience needs --jwt-issuer and --jwt-jwks.")
+        return None
+    if given.jwt_issuer is None or given.jwt_jwks is None:
+        raise ConfigError(
+            "--jwt-issuer and --jwt-jwks belong together: one says whose tokens are "
+            "accepted, the other holds the keys that prove them."
+        )
+    audience = given.jwt_audience or AUDIENCE
+    return JwtOptions(given.jwt_issuer, given.jwt_jwks, audience)
 
 
 def _namespaces(given: Given) -> list[NamespaceConfig]:
@@ -238,19 +278,3 @@ async def _serve(supervisor: Supervisor) -> None:
         await stopped.wait()
     finally:
         await supervisor.stop()
-
-
-class OneLine(logging.Formatter):
-    """Writes an event as one line, whatever is in it."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return " | ".join(super().format(record).splitlines())
-
-
-def _log_to_stderr(level: str) -> None:
-    known = {"debug", "info", "warning", "error"}
-    if level.lower() not in known:
-        raise ConfigError(f"--log-level {level} is not one of {', '.join(known)}.")
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

@@ -16,6 +16,7 @@ import itertools
 import select
 import socket
 import ssl
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
@@ -27,16 +28,9 @@ from twinbus.errors import (
     RemoteError,
     SendRefused,
 )
+from twinbus.wire import events
 from twinbus.wire.connection import Connection, ConnectionState
-from twinbus.wire.events import (
-    Answered,
-    Closed,
-    Delivered,
-    Detached,
-    Disposed,
-    Ended,
-    Event,
-)
+from twinbus.wire.events import Answered, Delivered, Disposed
 from twinbus.wire.link import Link, LinkState
 from twinbus.wire.performatives import (
     ACCEPTED,
@@ -152,9 +146,13 @@ class BlockingConnection:
 
     # -- links -------------------------------------------------------------------
 
-    def sender(self, address: str) -> BlockingSender:
-        """Attach a link to send on."""
-        return BlockingSender(self, address)
+    def sender(self, address: str, *, window: int | None = None) -> BlockingSender:
+        """Attach a link to send on.
+
+        `window` is how many messages may be without an outcome at one time, if that
+        should be fewer than the server gives credit for.
+        """
+        return BlockingSender(self, address, window)
 
     def receiver(
         self, address: str, *, credit: int = CREDIT, deletes: bool = False
@@ -289,7 +287,7 @@ class BlockingConnection:
             self._failure = RemoteError(error.condition, error.text)
             raise
 
-    def _take(self, event: Event) -> None:
+    def _take(self, event: events.Event) -> None:
         if isinstance(event, Disposed):
             # A session has one link.
             for link in event.session.links.values():
@@ -297,12 +295,12 @@ class BlockingConnection:
         elif isinstance(event, Answered):
             for link in event.session.links.values():
                 link.owner.on_answered(event)
-        elif isinstance(event, Detached):
+        elif isinstance(event, events.Detached):
             event.link.owner.failure = remote_error(event.error, "the link")
-        elif isinstance(event, Ended):
+        elif isinstance(event, events.Ended):
             for link in event.session.links.values():
                 link.owner.failure = remote_error(event.error, "the session")
-        elif isinstance(event, Closed):
+        elif isinstance(event, events.Closed):
             failure = remote_error(event.error, "the connection")
             self._failure = self._failure or failure
 
@@ -332,6 +330,16 @@ class _Owner:
         if self.failure is not None:
             raise self.failure
 
+    def wait(self, ready: Callable[[], bool], what: str) -> None:
+        """Read until something has happened, or the link is gone."""
+        self.connection.wait(lambda: ready() or self.failure is not None, what)
+        self.check()
+
+    def wait_for_none(self, left: Callable[[], int], what: str) -> None:
+        """Read until nothing is left. The time starts anew with every answer."""
+        while before := left():
+            self.wait(lambda: left() < before, what)
+
     def on_disposed(self, event: Disposed) -> None:
         """The server's word on what we sent."""
 
@@ -342,8 +350,11 @@ class _Owner:
 class BlockingSender(_Owner):
     """A link on which messages are sent."""
 
-    def __init__(self, connection: BlockingConnection, address: str) -> None:
+    def __init__(
+        self, connection: BlockingConnection, address: str, window: int | None
+    ) -> None:
         super().__init__(connection)
+        self._window = sys.maxsize if window is None else window
         self._unsettled = 0
         self._failures: dict[int, RemoteError] = {}
         self.link = connection.attach(
@@ -370,10 +381,10 @@ class BlockingSender(_Owner):
         self._failures = {}
         while True:
             self.check()
-            if link.credit <= 0:
-                connection.wait(self._may_send, "credit to send")
+            room = min(self._room(), _CHUNK_MESSAGES)
+            if room <= 0:
+                self.wait(lambda: self._room() > 0, "transfer, or credit for more")
                 continue
-            room = min(link.credit, _CHUNK_MESSAGES)
             before = sent
             for payload in itertools.islice(rest, room):
                 link.send(payload, sent.to_bytes(4, "big"), sent)
@@ -383,23 +394,14 @@ class BlockingSender(_Owner):
             if sent - before < room:
                 break
             connection.read_ready()
-        self._await_outcomes()
-        return sent
-
-    def _may_send(self) -> bool:
-        return self.link.credit > 0 or self.failure is not None
-
-    def _await_outcomes(self) -> None:
-        # The time starts anew with every answer: a long run is not a silent server.
-        while self._unsettled:
-            before = self._unsettled
-            self.connection.wait(
-                lambda: self._unsettled < before or bool(self.failure),  # noqa: B023
-                "transfer",
-            )
-            self.check()
+        self.wait_for_none(lambda: self._unsettled, "transfer")
         if self._failures:
             raise SendRefused(self._failures)
+        return sent
+
+    def _room(self) -> int:
+        """How many more may be sent now."""
+        return min(self.link.credit, self._window - self._unsettled)
 
     def on_disposed(self, event: Disposed) -> None:
         """Outcomes came; accepted ones are only counted."""
@@ -469,28 +471,20 @@ class BlockingReceiver(_Owner):
         for that. With it, nobody will ever know.
         """
         dispose = self.link.session.dispose
-        first = last = -1
+        runs: list[list[int]] = []
         for each in deliveries:
-            number = each.delivery_id
-            if number != last + 1 or first < 0:
-                if first >= 0:
-                    dispose(first, last, settled, ACCEPTED)
-                first = number
-            last = number
-        if first >= 0:
+            if runs and each.delivery_id == runs[-1][1] + 1:
+                runs[-1][1] += 1
+            else:
+                runs.append([each.delivery_id, each.delivery_id])
+        for first, last in runs:
             dispose(first, last, settled, ACCEPTED)
         if not settled:
             self.unconfirmed += len(deliveries)
 
-    def confirm(self, unconfirmed_max: int = 0) -> None:
-        """Wait until all, or all but so many, accepted deliveries are confirmed."""
-        while self.unconfirmed > unconfirmed_max:
-            before = self.unconfirmed
-            self.connection.wait(
-                lambda: self.unconfirmed < before or bool(self.failure),  # noqa: B023
-                "disposition",
-            )
-            self.check()
+    def confirm(self) -> None:
+        """Wait until all accepted deliveries are confirmed."""
+        self.wait_for_none(lambda: self.unconfirmed, "disposition")
         if self._refusals:
             refusals, self._refusals = self._refusals, []
             raise refusals[0]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from twinbus import errors, limits
 from twinbus.core import names, sas
@@ -57,9 +57,6 @@ class AuthorizationRule:
     rights: Right
     primary_key: Secret
     secondary_key: Secret | None = None
-    # When it was made and changed is no setting, so it does not make rules differ.
-    created_at_ms: int = field(default=0, compare=False)
-    modified_at_ms: int = field(default=0, compare=False)
 
     @property
     def keys(self) -> sas.KeyPair:

@@ -17,6 +17,7 @@ from twinbus.errors import (
     OperationTimeout,
     SessionCannotBeLocked,
     TwinbusError,
+    Unauthorized,
 )
 from twinbus.server.replies import wire_error
 from twinbus.server.settling import ReleaseSession
@@ -89,6 +90,15 @@ class SessionWait:
         if namespace.entities.find(node.entity.key) is not node.entity:
             self._refused = EntityNotFound(node.entity.name)
             return True
+        assert node.needed is not None
+        try:
+            # The claim may have ended while the client waited.
+            node.connection.claims.allow(*node.needed)
+        except Unauthorized as error:
+            self._refused = error
+            return True
+        # A holder whose time is over must be told, before another takes its place.
+        namespace.end_sessions(now_ms)
         until_ms = now_ms + node.entity.lock_ms
         self._grant = namespace.store.accept_session(
             node.container, self._name, until_ms, now_ms

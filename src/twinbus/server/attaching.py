@@ -155,6 +155,8 @@ class CoordinatorNode:
 
     def __init__(self, connection: ServerConnection) -> None:
         self._connection = connection
+        # The right that the link needs; its claim may end.
+        self.needed = (Operation.COORDINATOR_LINK, EntityPath(""))
 
     def on_delivery(self, delivery: Delivered) -> None:
         """Declare or discharge."""
@@ -165,6 +167,7 @@ class CoordinatorNode:
 
 
 def _attach_coordinator(connection: ServerConnection, link: Link) -> None:
-    connection.claims.allow(Operation.COORDINATOR_LINK, EntityPath(""))
-    link.owner = CoordinatorNode(connection)
+    node = CoordinatorNode(connection)
+    connection.claims.allow(*node.needed)
+    link.owner = node
     _accept_request_link(link)

@@ -102,7 +102,9 @@ def _development(folder: Path, hosts: list[str], now: dt.datetime) -> tuple[Path
     """The server's certificate and key in that folder, made if need be."""
     certificate, key = folder / "server.pem", folder / "server-key.pem"
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # The mode is for the last folder alone, and both are nobody else's business.
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
         authority = _authority(folder, now)
         if not _is_good(certificate, key, hosts, now, authority[0]):
             _make_server((certificate, key), hosts, now, authority)

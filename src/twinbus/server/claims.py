@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from twinbus.core.names import CBS, EntityPath, parse_address
-from twinbus.core.rights import Claim, Operation, allowed, claim_for, renewed
+from twinbus.core.rights import Claim, Operation, allowed, renewed
 from twinbus.errors import EntityNotFound, TwinbusError, Unauthorized
+from twinbus.server.jwt import claim_from
 from twinbus.server.replies import reply_node
 from twinbus.wire.events import Delivered
 from twinbus.wire.performatives import Accepted
@@ -38,19 +39,38 @@ class Claims:
         connection = self._connection
         target = parse_address(audience)
         host = connection.host
-        now_s = self._now_s()
-        claim = claim_for(
-            token, lambda key: connection.port.rules_of(host, key), target, now_s
-        )
+        now_ms = host.token_clock.now_ms()
+        now_s = now_ms // 1000
+        with connection.port.failures.counted(connection.address, now_ms):
+            claim = claim_from(
+                token,
+                target,
+                lambda key: connection.port.rules_of(host, key),
+                connection.port.tokens_of(host),
+                now_s,
+            )
         if not target.is_namespace and host.namespace.entities.find(target.key) is None:
             raise EntityNotFound(target.text)
         old = self._by_audience.get(target.scope_key)
         claim = renewed(old, claim, now_s)
         self._by_audience[target.scope_key] = claim
+        if old is not None and (old.rights, old.rule_key) != (
+            claim.rights,
+            claim.rule_key,
+        ):
+            # Links that the narrower claim does not cover must not live on.
+            connection.check_claims()
         return claim
 
+    def next_end_s(self) -> int | None:
+        """When the next of the live claims ends; those that have ended are dropped."""
+        now_s = self._now_s()
+        live = {key: c for key, c in self._by_audience.items() if c.live(now_s)}
+        self._by_audience = live
+        return min((claim.expires_s for claim in live.values()), default=None)
+
     def _now_s(self) -> int:
-        return self._connection.host.clock.now_ms() // 1000
+        return self._connection.host.token_clock.now_ms() // 1000
 
 
 class CbsNode:

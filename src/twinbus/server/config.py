@@ -14,6 +14,7 @@ import difflib
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -38,6 +39,7 @@ from twinbus.core.filters import (
     TrueFilter,
 )
 from twinbus.server.config_node import Node, read_file, read_text
+from twinbus.server.jwt import AUDIENCE, ROLES, JwtOptions
 
 Fields = dict[str, Node]
 
@@ -69,6 +71,8 @@ class NamespaceConfig:
     topics: tuple[TopicConfig, ...] = ()
     authorization_rules: tuple[AuthorizationRule, ...] = ()
     message_rate_per_second: int | None = None
+    # Whose bearer tokens the namespace accepts.
+    jwt: JwtOptions | None = None
 
 
 def load_config(path: Path) -> list[NamespaceConfig]:
@@ -199,7 +203,7 @@ def _snake(name: str) -> str:
 
 def _namespace(node: Node, style: _Style) -> NamespaceConfig:
     fields = style.fields(node)
-    ours = ("authorization_rules", "message_rate_per_second")
+    ours = ("authorization_rules", "message_rate_per_second", "jwt")
     fields = _known(fields, ("name", "queues", "topics", *ours), style)
     name = _name(node, fields, style)
     fields["name"].checked(lambda: names.check_namespace_name(name))
@@ -220,6 +224,7 @@ def _namespace(node: Node, style: _Style) -> NamespaceConfig:
         topics=tuple(topics),
         authorization_rules=_authorization_rules(rules) if rules else (),
         message_rate_per_second=rate.integer() if rate else None,
+        jwt=_jwt(fields["jwt"]) if "jwt" in fields else None,
     )
 
 
@@ -288,6 +293,28 @@ def _authorization_rule(node: Node) -> AuthorizationRule:
         primary_key=_required(node, fields, "primary_key", style).secret(),
         secondary_key=secondary.secret() if secondary else None,
     )
+
+
+def _jwt(node: Node) -> JwtOptions:
+    fields = _known(node.mapping(), ("issuer", "jwks", "audience", "roles"), _OURS)
+    roles = fields.get("roles")
+    audience = fields.get("audience")
+    return JwtOptions(
+        issuer=_required(node, fields, "issuer", _OURS).text(),
+        # A relative path starts where the file is.
+        jwks=Path(node.file).parent / _required(node, fields, "jwks", _OURS).text(),
+        audience=audience.text() if audience else AUDIENCE,
+        roles=_roles(roles) if roles else ROLES,
+    )
+
+
+def _roles(node: Node) -> dict[str, rights.Right]:
+    """The rights of roles and scopes: `{Writer: [Send]}`."""
+    found: dict[str, rights.Right] = {}
+    for name, child in node.mapping().items():
+        texts = [item.text() for item in child.items()]
+        found[name] = child.checked(partial(rights.parse_rights, texts))
+    return found
 
 
 _NOT_SETTINGS = frozenset({"topic_name", "created_at_ms", "updated_at_ms"})

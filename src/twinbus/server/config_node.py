@@ -100,6 +100,11 @@ class Node:
         # What is inside a mapping or a list may be a secret, so it is not shown.
         kinds: dict[type, str] = {dict: "a mapping", list: "a list"}
         shown = kinds.get(type(self.value))
+        _, _, name = self.place.rpartition(".")
+        is_shown = name.startswith(("name", "rights"))
+        if "authorization_rules" in self.place and not is_shown:
+            # Whatever stands here may have been meant to be a key.
+            shown = shown or "something else"
         self.fail(f"this is {shown or reprlib.repr(self.value)}; it must be {wanted}.")
 
 

@@ -55,8 +55,11 @@ class ServerConnection(asyncio.Protocol):
         self.transactions = Transactions(self)
         # The peer does not read what it is sent.
         self.congested = False
+        # Replies that are made and not yet written, and messages of a turn under way.
+        self.reply_bytes = 0
+        self.staged_bytes = 0
         self.peer = "?"
-        self._address = ""
+        self.address = ""
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._flushing = False
@@ -64,7 +67,10 @@ class ServerConnection(asyncio.Protocol):
         self._bytes_before_claim = 0
         self._received_at = self._loop.time()
         self._idle_timer: asyncio.TimerHandle | None = None
-        self._timers: list[asyncio.TimerHandle] = []
+        self._claim_timer: asyncio.TimerHandle | None = None
+        # When the next claim ends, as far as the timer knows.
+        self._claim_end_s: int | None = None
+        self._closing_timer: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
 
     # -- transport ---------------------------------------------------------------------
@@ -74,16 +80,16 @@ class ServerConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername")
         self.peer = str(peer)
-        self._address = str(peer[0]) if peer else ""
-        reason = self.port.admit(self._address)
+        self.address = str(peer[0]) if peer else ""
+        reason = self.port.admit(self.address)
         if reason is not None:
             log.warning("refused %s: %s", self.peer, reason)
             self._transport.abort()
             return
-        self.port.enter(self, self._address)
+        self.port.enter(self, self.address)
         self._transport.set_write_buffer_limits(high=limits.WRITE_BUFFER_BYTES_MAX)
         later = self._loop.call_later
-        self._timers.append(later(limits.HANDSHAKE_SECONDS_MAX, self._check_claimed))
+        self._claim_timer = later(limits.HANDSHAKE_SECONDS_MAX, self._check_claimed)
         self._idle_timer = later(_CHECK_SECONDS, self._check_idle)
 
     def data_received(self, data: bytes) -> None:
@@ -96,14 +102,25 @@ class ServerConnection(asyncio.Protocol):
             engine.feed(data)
             while (event := engine.next_event()) is not None:
                 if type(event) is Delivered:
-                    if event.link.owner is not None:
-                        event.link.owner.on_delivery(event)
+                    self._deliver(event)
                 else:
                     self._handle(event)
         except PeerError as error:
             log.warning("closing %s: %s", self.peer, error.text)
             self.close(wire_error(error))
         self.flush()
+
+    def _deliver(self, delivery: Delivered) -> None:
+        """Hand a message to its node; one that nobody can read costs its link alone."""
+        link = delivery.link
+        if link.owner is None:
+            return
+        try:
+            link.owner.on_delivery(delivery)
+        except PeerError as error:
+            log.warning("detaching a link of %s: %s", self.peer, error.text)
+            link.detach(wire_error(error))
+            self.close_link(link)
 
     def eof_received(self) -> bool:
         """The client will send no more."""
@@ -112,8 +129,14 @@ class ServerConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone; nothing more can be said to it."""
         del exc
-        self.port.leave(self, self._address)
-        for timer in (*self._timers, self._idle_timer, self._stall):
+        self.port.leave(self, self.address)
+        self.transactions.forget_all()
+        for timer in (
+            self._claim_timer,
+            self._idle_timer,
+            self._closing_timer,
+            self._stall,
+        ):
             if timer is not None:
                 timer.cancel()
         self.engine.state = ConnectionState.CLOSED
@@ -160,14 +183,34 @@ class ServerConnection(asyncio.Protocol):
         if data:
             transport.write(data)
         if self.engine.state is ConnectionState.CLOSED:
-            transport.close()
+            self._close_transport(transport)
 
     def close(self, error: Error | None = None) -> None:
         """Close the connection; the client is told why and has a moment to answer."""
         self.engine.close(error)
         self.flush()
+        if self._transport is not None and not self._transport.is_closing():
+            self._close_transport(self._transport)
+
+    def _close_transport(self, transport: asyncio.Transport) -> None:
+        transport.close()
+        # Who does not read what is left would keep the socket for ever.
+        seconds = limits.WRITE_STALL_SECONDS_MAX
+        self._closing_timer = self._loop.call_later(seconds, transport.abort)
+
+    def drop(self, reason: str) -> None:
+        """End the connection at once, without a word to the client."""
+        log.warning("dropping %s: %s", self.peer, reason)
+        self.port.leave(self, self.address)
         if self._transport is not None:
-            self._transport.close()
+            self._transport.abort()
+
+    @property
+    def unread_bytes(self) -> int:
+        """What waits for the client to read, replies that are not written included."""
+        transport = self._transport
+        written = 0 if transport is None else transport.get_write_buffer_size()
+        return self.reply_bytes + written
 
     def wait_for_room(self) -> None:
         """Too much waits for the store: read no more until it has caught up."""
@@ -198,14 +241,24 @@ class ServerConnection(asyncio.Protocol):
         if not self._trusted:
             self._trusted = True
             self.engine.trust()
-        left_s = claim.expires_s - self.host.clock.now_ms() / 1000
-        # A day ahead is far enough; the timer looks again.
-        delay = min(max(left_s, 0), 86_400) + 0.5
-        now = self._loop.time()
-        self._timers = [timer for timer in self._timers if timer.when() > now]
-        self._timers.append(self._loop.call_later(delay, self._check_expired))
+            self.port.unclaimed.pop(self, None)
+        if self._claim_end_s is None or claim.expires_s < self._claim_end_s:
+            self._watch_claims(claim.expires_s)
 
-    def _check_expired(self) -> None:
+    def _watch_claims(self, end_s: int | None) -> None:
+        """Look at the links when a claim ends; one timer, however many claims."""
+        if self._claim_timer is not None:
+            self._claim_timer.cancel()
+        self._claim_end_s = end_s
+        if end_s is None:
+            return
+        left_s = end_s - self.host.token_clock.now_ms() / 1000
+        # A day ahead is far enough: it looks again.
+        delay = min(max(left_s, 0), 86_400) + 0.5
+        self._claim_timer = self._loop.call_later(delay, self.check_claims)
+
+    def check_claims(self) -> None:
+        """Detach the links that no live claim covers any more."""
         for session in list(self.engine.sessions.values()):
             for link in list(session.links.values()):
                 needed = getattr(link.owner, "needed", None)
@@ -216,6 +269,7 @@ class ServerConnection(asyncio.Protocol):
                 except Unauthorized as error:
                     link.detach(wire_error(error))
                     self.close_link(link)
+        self._watch_claims(self.claims.next_end_s())
         self.flush()
 
     def _check_idle(self) -> None:

@@ -77,6 +77,12 @@ class Entity:
     # Messages that came in since the start, pings apart.
     received: int = 0
     pings: int = 0
+    # What else happened since the start; a turn that fails may have counted too.
+    delivered: int = 0
+    completed: int = 0
+    dead_lettered: int = 0
+    expired: int = 0
+    throttled: int = 0
 
     @property
     def path(self) -> EntityPath:

@@ -22,6 +22,7 @@ from typing import Protocol
 
 from twinbus.clock import Clock
 from twinbus.errors import Bug, StoreFault, TwinbusError
+from twinbus.server.counters import COMMANDS, SECONDS, Histogram
 from twinbus.server.namespace import Namespace
 from twinbus.wire.link import Link
 from twinbus.wire.performatives import Error
@@ -34,8 +35,9 @@ _RECOVER_SECONDS = 1.0
 _TIMER_SECONDS_MAX = 60.0
 # What is due but cannot be worked off yet must not keep the loop busy.
 _TIMER_SECONDS_MIN = 0.01
-# Bytes of commands that may wait for a turn before reading stops.
-PENDING_BYTES_MAX = 16 * 1024 * 1024
+# Bytes of commands that may wait for a turn before reading stops. More would not be
+# faster, and a single send beside a flood would wait for a longer turn.
+PENDING_BYTES_MAX = 4 * 1024 * 1024
 
 
 class Command(Protocol):
@@ -90,11 +92,17 @@ class Host:
     def __init__(self, namespace: Namespace, clock: Clock) -> None:
         self.namespace = namespace
         self.clock = clock
+        # What tokens end by. Where a test moves the clock, clients do not know of it.
+        self.token_clock = clock
         self.fault: StoreFault | None = None
         self.pending_bytes = 0
         # Called when the last of too many waiting commands is gone.
         self.on_room: list[Callable[[], None]] = []
         self.turns = 0
+        self.turn_commands = Histogram(COMMANDS)
+        # From the start of a turn to its replies, and the commit's part of it.
+        self.turn_seconds = Histogram(SECONDS)
+        self.commit_seconds = Histogram(SECONDS)
         namespace.in_use = self._in_use
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, f"commit-{namespace.name}")
@@ -206,6 +214,8 @@ class Host:
         refused: list[tuple[Command, TwinbusError]] = []
         done: list[Command] = []
         self.turns += 1
+        self.turn_commands.observe(len(commands))
+        started = self._loop.time()
         try:
             self.namespace.store.begin()
             for command in commands:
@@ -218,7 +228,9 @@ class Host:
                     refused.append((command, error))
             self._run_tick(now_ms)
             self._feed(now_ms, staged)
+            committing = self._loop.time()
             await self._loop.run_in_executor(self._thread, self.namespace.store.commit)
+            self.commit_seconds.observe(self._loop.time() - committing)
         except StoreFault as fault:
             self._stop_accepting(fault, commands, staged)
             return
@@ -233,6 +245,7 @@ class Host:
         for consumer in staged:
             consumer.release()
         self._tell_changes()
+        self.turn_seconds.observe(self._loop.time() - started)
         if self.on_room and not self.crowded:
             waiting, self.on_room = self.on_room, []
             for resume in waiting:
@@ -267,8 +280,9 @@ class Host:
 
     def _tell_changes(self) -> None:
         ended, self.namespace.ended_sessions = self.namespace.ended_sessions, []
-        for container, _name, nonce in ended:
-            holder = self.session_holders.pop((container, nonce), None)
+        for session in ended:
+            key = (session.container, session.nonce)
+            holder = self.session_holders.pop(key, None)
             if holder is not None:
                 holder.session_lost()
         deleted, self.namespace.deleted = self.namespace.deleted, []
@@ -284,6 +298,9 @@ class Host:
             if owner == entity:
                 link.detach(error)
                 connection.close_link(link)
+        # Who waits without a link finds out by looking.
+        self._hungry.update(key for key in self._consumers if key & ~3 == entity)
+        self.wake()
 
     # -- time --------------------------------------------------------------------------
 

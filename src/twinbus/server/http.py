@@ -1,4 +1,4 @@
-"""HTTP of a namespace: its health, and the way in for WebSockets.
+"""HTTP of a namespace: messages, health, metrics, and the way in for WebSockets.
 
 Owns the list of routes, which other parts may extend, and the bounds on a client that
 asks for none of them. Runs in the server's own loop, on sockets that it is given; it
@@ -12,38 +12,46 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
+import h11
 from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from twinbus import limits
-from twinbus.server.host import Host
+from twinbus.server.admin import admin_route
+from twinbus.server.health import health_route
+from twinbus.server.metrics import metrics_route
 from twinbus.server.port import NamespacePort
+from twinbus.server.rest import HEADERS_AS_SENT, RestRoute
 from twinbus.server.websocket import WebSocketProtocol
 
-# What Microsoft's emulator answers, word for word.
-_HEALTHY = {"status": "healthy", "message": "Service is healthy."}
 
+class _Reader(h11.Connection):
+    """Reads requests, and remembers how they spelled the names of their headers."""
 
-def health_route(host: Host) -> Route:
-    """`GET /health`: 200 while the store accepts, else 503 and why not."""
+    def __init__(self, state: dict[str, Any]) -> None:
+        # Properties of messages are headers; before a claim no peer may send more.
+        super().__init__(h11.SERVER, limits.HANDSHAKE_BYTES_MAX)
+        self._state = state
 
-    async def health(request: Request) -> Response:
-        del request
-        if host.fault is None:
-            return JSONResponse(_HEALTHY)
-        body = {"status": "unhealthy", "message": host.fault.text}
-        return JSONResponse(body, status_code=503)
-
-    return Route("/health", health, methods=["GET"])
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA | h11.PAUSED]:
+        """The next part of a request."""
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self._state[HEADERS_AS_SENT] = event.headers.raw_items()
+        return event
 
 
 class _Http(H11Protocol):
     """A client of the HTTP server, which must ask for something in time."""
+
+    def __init__(
+        self, config: Config, server_state: ServerState, app_state: dict[str, Any]
+    ) -> None:
+        super().__init__(config, server_state, app_state)
+        self.conn = _Reader(app_state)
 
     def connection_made(  # type: ignore[override]
         self, transport: asyncio.Transport
@@ -66,7 +74,12 @@ class HttpServer:
         port: NamespacePort,
         connect: Callable[[NamespacePort], asyncio.Protocol],
     ) -> None:
-        self.routes: list[BaseRoute] = [health_route(port.host)]
+        self._rest = RestRoute(port)
+        self.routes: list[BaseRoute] = [
+            health_route(port.host),
+            metrics_route(port),
+            self._rest,
+        ]
         self._connect = connect
         self._port = port
         self._state = ServerState()
@@ -80,7 +93,8 @@ class HttpServer:
 
     def _load(self) -> Config:
         self._config = Config(
-            Starlette(routes=self.routes),
+            # The last one takes every path that the others leave.
+            Starlette(routes=[*self.routes, admin_route(self._port)]),
             http=_Http,
             ws=WebSocketProtocol,
             lifespan="off",
@@ -97,6 +111,7 @@ class HttpServer:
 
     async def close(self) -> None:
         """End all connections; requests in hand are answered first."""
+        self._rest.close()
         for connection in list(self._state.connections):
             cast("Any", connection).shutdown()
         if self._state.tasks:

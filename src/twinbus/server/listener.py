@@ -94,7 +94,9 @@ def plan_ports(
 def bind(host: str, port: int, kind: str) -> socket.socket:
     """Take a port; nothing can connect before `listen`."""
     family, address = _resolve(host, port)
-    bound = socket.socket(family, socket.SOCK_STREAM)
+    # The protocol is named, or asyncio takes it for something that cannot be told not
+    # to delay small writes, and every second answer would wait 40 ms.
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         # A restarted server gets its port back although old connections linger.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -135,6 +135,7 @@ def receive_deferred(call: Call) -> Reply:
     # Removal locks too: nobody else may hold what is removed.
     nonce = store.lock_deferred(ids, until_ms, call.now_ms)
     messages = store.find(call.container, sequences)
+    call.entity.delivered += len(messages)
     if mode == _RECEIVE_AND_DELETE:
         store.complete([Lock(key, nonce) for key in ids], call.now_ms)
         shown = [{"message": render_stored(stored, None, None)} for stored in messages]
@@ -237,7 +238,7 @@ def settle(call: Call) -> Reply:
         if status != "completed":
             _check_change(call, stored, changes)
     if status == "completed":
-        call.namespace.store.complete(locks, call.now_ms)
+        call.namespace.complete(locks, call.now_ms)
         return done()
     for lock in locks:
         _SETTLERS[status](call, lock, changes)

@@ -29,7 +29,14 @@ from twinbus.server.entities import Entities, Entity
 from twinbus.server.letter import Letter
 from twinbus.server.routing import DESCRIPTION, REASON, Router, expiry
 from twinbus.server.throttle import Bucket
-from twinbus.store.base import Ended, Lock, Record, Store, Stored
+from twinbus.store.base import (
+    Ended,
+    Lock,
+    Record,
+    SessionEnded,
+    Store,
+    Stored,
+)
 from twinbus.wire import sections
 from twinbus.wire.sections import PING_CONTENT_TYPE, Incoming
 
@@ -53,7 +60,7 @@ class Namespace:
         self.store = store
         self.entities = Entities(store)
         self.router = Router(store, self.entities)
-        self.ended_sessions: list[tuple[int, str, int]] = []
+        self.ended_sessions: list[SessionEnded] = []
         self.deleted: list[Entity] = []
         # Containers with links on them are in use, whatever their last message.
         self.in_use: Callable[[int], bool] = lambda _container: False
@@ -100,15 +107,18 @@ class Namespace:
                 f"({entity.description.status.value})."
             )
         size = 0
+        bytes_max = entity.message_bytes_max
+        with_session = entity.requires_session
         for message in messages:
-            size += len(message.bare)
-            if len(message.bare) > entity.message_bytes_max:
+            message_bytes = len(message.bare)
+            size += message_bytes
+            if message_bytes > bytes_max:
                 raise MessageTooLarge(
-                    f"The message has {len(message.bare)} bytes; '{entity.name}' takes "
-                    f"at most {entity.message_bytes_max}."
+                    f"The message has {message_bytes} bytes; '{entity.name}' takes "
+                    f"at most {bytes_max}."
                 )
             _check_fields(message)
-            if message.session_id is None and entity.requires_session:
+            if with_session and message.session_id is None:
                 raise CallerError(
                     f"'{entity.name}' requires sessions: set a session id on the "
                     "message."
@@ -121,10 +131,15 @@ class Namespace:
             )
         for bucket in (entity.bucket, self._bucket):
             if bucket is not None and not bucket.take(len(messages), now_ms):
+                entity.throttled += len(messages)
                 raise BusyError(
                     f"More than {bucket.rate} messages a second. "
                     "Wait 10 seconds and try again."
                 )
+
+    def limits_rate(self, entity: Entity) -> bool:
+        """Whether messages to the entity are counted by the second."""
+        return entity.bucket is not None or self._bucket is not None
 
     def _name(self, messages: Sequence[Incoming]) -> None:
         """Give an id to messages that came without."""
@@ -173,6 +188,14 @@ class Namespace:
         return True
 
     # -- settling --------------------------------------------------------------------
+
+    def complete(self, locks: Sequence[Lock], now_ms: int) -> list[bool]:
+        """Remove messages of one container for good; False where the lock has ended."""
+        results = self.store.complete(locks, now_ms)
+        entity = self.entities.of_container(locks[0].id >> 40) if locks else None
+        if entity is not None:
+            entity.completed += sum(results)
+        return results
 
     def abandon(self, lock: Lock, changes: dict[str, Any] | None, now_ms: int) -> None:
         """Give a message back; delivered often enough, it is dead-lettered."""
@@ -249,10 +272,7 @@ class Namespace:
         store = self.store
         locks = store.end_locks(now_ms, _SWEEP_MAX)
         self._returned(locks, now_ms)
-        sessions = store.end_sessions(now_ms, _SWEEP_MAX)
-        for container, _name, _nonce in sessions:
-            self.router.ready.add(container)
-        self.ended_sessions.extend(sessions)
+        sessions = self.end_sessions(now_ms)
         expired = store.expired(now_ms, _SWEEP_MAX)
         for stored in expired:
             self._expire(stored, now_ms)
@@ -263,7 +283,16 @@ class Namespace:
             self._idle_check_ms = now_ms + _IDLE_CHECK_MS
             store.forget_duplicates(now_ms)
             self._delete_idle(now_ms)
-        return max(len(locks), len(sessions), len(expired), len(due)) >= _SWEEP_MAX
+        return max(len(locks), sessions, len(expired), len(due)) >= _SWEEP_MAX
+
+    def end_sessions(self, now_ms: int) -> int:
+        """Take back session locks whose time is over; their links are told later."""
+        sessions = self.store.end_sessions(now_ms, _SWEEP_MAX)
+        for session in sessions:
+            self.router.ready.add(session.container)
+            self._returned(session.messages, now_ms)
+        self.ended_sessions.extend(sessions)
+        return len(sessions)
 
     def next_tick_ms(self) -> int | None:
         """When `tick` has something to do again."""
@@ -271,6 +300,8 @@ class Namespace:
 
     def _expire(self, stored: Stored, now_ms: int) -> None:
         entity = self.entities.of_container(stored.container)
+        if entity is not None:
+            entity.expired += 1
         keep = entity is not None and getattr(
             entity.description, "dead_lettering_on_message_expiration", False
         )

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 from twinbus import limits
 from twinbus.core.rights import AuthorizationRule
+from twinbus.server.failures import Failures
 from twinbus.server.host import Host
 
 if TYPE_CHECKING:
     from twinbus.server.connection import ServerConnection
+    from twinbus.server.jwt import BearerTokens
 
 
 def _is_loopback(address: str) -> bool:
@@ -29,28 +31,42 @@ class NamespacePort:
     host: Host
     # The rules of a scope: the namespace for the empty key, else a queue or topic.
     rules_of: Callable[[Host, str], Sequence[AuthorizationRule]]
+    # What proves bearer tokens for a namespace, where they are accepted.
+    tokens_of: Callable[[Host], BearerTokens | None] = lambda _host: None
     # Other namespaces of the process, by the first label of their host name.
     hosts: dict[str, Host] = field(default_factory=dict)
     connections: set[ServerConnection] = field(default_factory=set)
     # Connections by remote address; loopback is not counted.
     by_address: Counter[str] = field(default_factory=Counter)
+    # Connections that have put no token yet, in the order in which they came.
+    unclaimed: dict[ServerConnection, None] = field(default_factory=dict)
+    # Tokens that were refused.
+    failures: Failures = field(default_factory=Failures)
 
     def admit(self, address: str) -> str | None:
-        """Why one more connection from there is too many; None if it is not."""
-        if len(self.connections) >= limits.CONNECTIONS_MAX:
-            return f"more than {limits.CONNECTIONS_MAX} connections"
+        """Why one more connection from there is too many; None if it is not.
+
+        When all places are taken, the one that has been silent longest has to go: so
+        silent peers keep nobody out.
+        """
         if self.by_address[address] >= limits.CONNECTIONS_PER_ADDRESS_MAX:
             return f"more than {limits.CONNECTIONS_PER_ADDRESS_MAX} of that address"
+        if len(self.connections) >= limits.CONNECTIONS_MAX and self.unclaimed:
+            next(iter(self.unclaimed)).drop("its place is needed")
+        if len(self.connections) >= limits.CONNECTIONS_MAX:
+            return f"more than {limits.CONNECTIONS_MAX} connections"
         return None
 
     def enter(self, connection: ServerConnection, address: str) -> None:
         """A connection is there."""
         self.connections.add(connection)
+        self.unclaimed[connection] = None
         if not _is_loopback(address):
             self.by_address[address] += 1
 
     def leave(self, connection: ServerConnection, address: str) -> None:
         """A connection is gone."""
+        self.unclaimed.pop(connection, None)
         if connection in self.connections:
             self.connections.discard(connection)
             self.by_address[address] -= 1

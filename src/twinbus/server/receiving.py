@@ -47,6 +47,7 @@ class ReceiveNode:
         # Receive and delete: gone when sent.
         self._deletes = link.settled_by_us
         self._staged: list[Stored] = []
+        self._staged_bytes = 0
         self._nonce = 0
         self._until_ms = 0
         self._draining = False
@@ -116,8 +117,24 @@ class ReceiveNode:
             return False
         room = min(share, link.credit, limits.UNSETTLED_PER_LINK_MAX - self.unsettled)
         if room > 0:
-            self._take(namespace, now_ms, room)
+            room = self._fitting(namespace, room)
+            if room > 0:
+                self._take(namespace, now_ms, room)
         return bool(self._staged) or self._draining
+
+    def _fitting(self, namespace: Namespace, room: int) -> int:
+        """How many of `room` messages fit into memory; the rest has the next turn."""
+        counts = namespace.store.counts(self.container)
+        left_bytes = limits.STAGE_BYTES_MAX - self.connection.staged_bytes
+        if counts.size_bytes <= left_bytes:
+            return room
+        if left_bytes <= 0:
+            self._more = True
+            self.connection.host.hungry(self.container)
+            return 0
+        held = counts.active + counts.deferred + counts.scheduled
+        average_bytes = counts.size_bytes // max(held, 1)
+        return min(room, max(left_bytes // max(average_bytes, 1), 1))
 
     def _take(self, namespace: Namespace, now_ms: int, room: int) -> None:
         store = namespace.store
@@ -133,6 +150,8 @@ class ReceiveNode:
             )
         if self._staged:
             store.touch(self.container, now_ms)
+            self._staged_bytes = sum(len(stored.bare) for stored in self._staged)
+            self.connection.staged_bytes += self._staged_bytes
         self._more = len(self._staged) == room
         if self._more:
             self.connection.host.hungry(self.container)
@@ -140,11 +159,13 @@ class ReceiveNode:
     def release(self) -> None:
         """Deliver what was staged."""
         staged, self._staged = self._staged, []
+        self._unstage()
         if self.link.state is not LinkState.ATTACHED:
             if staged and not self._deletes and self.grant is None:
                 locks = [Lock(stored.id, self._nonce) for stored in staged]
                 self.connection.host.submit(Release(locks))
             return
+        self.entity.delivered += len(staged)
         if self._deletes:
             for stored in staged:
                 self.link.send(render_stored(stored, None, None), b"\0" * 16)
@@ -186,3 +207,8 @@ class ReceiveNode:
         """The turn did not happen: nothing was locked."""
         del error
         self._staged = []
+        self._unstage()
+
+    def _unstage(self) -> None:
+        self.connection.staged_bytes -= self._staged_bytes
+        self._staged_bytes = 0

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from twinbus import limits
 from twinbus.core.names import EntityPath
 from twinbus.core.rights import Operation
-from twinbus.errors import TwinbusError
+from twinbus.errors import LimitExceeded, TwinbusError
 from twinbus.wire.link import Link, LinkState
 from twinbus.wire.performatives import Error, Rejected
 
@@ -46,14 +47,21 @@ class ReplyNode:
     def send(self, payload: bytes) -> None:
         """Send a reply now, or when the client has given credit."""
         self._waiting.append(payload)
+        self.connection.reply_bytes += len(payload)
         self.on_flow()
+        if len(self._waiting) > limits.REPLIES_WAITING_MAX:
+            error = LimitExceeded("The link has no credit for the replies on it.")
+            self.link.detach(wire_error(error))
+            self.connection.close_link(self.link)
 
     def on_flow(self) -> None:
         """Credit came."""
         while self._waiting and self.link.credit > 0:
             if self.link.state is not LinkState.ATTACHED:
                 return
-            self.link.send(self._waiting.popleft(), b"\0")
+            payload = self._waiting.popleft()
+            self.connection.reply_bytes -= len(payload)
+            self.link.send(payload, b"\0")
         if self.link.drain:
             self.link.drained()
         elif self.link.echo:
@@ -62,6 +70,7 @@ class ReplyNode:
 
     def on_closed(self) -> None:
         """The link is gone."""
+        self.connection.reply_bytes -= sum(map(len, self._waiting))
         self._waiting.clear()
 
 

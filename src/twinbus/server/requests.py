@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from twinbus import limits
 from twinbus.core.names import EntityPath
 from twinbus.core.rights import Operation
-from twinbus.errors import StoreFault, TwinbusError
+from twinbus.errors import BusyError, StoreFault, TwinbusError
 from twinbus.server.management import Reply, perform, refusal
 from twinbus.server.receiving import ReceiveNode
 from twinbus.server.replies import reply_node
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from twinbus.server.namespace import Namespace
 
 _ACCEPTED = Accepted()
+_UNREAD = "Read the replies that are there, then ask again."
 
 
 class ManagementNode:
@@ -86,30 +88,41 @@ class ManagementCommand:
         self._node = node
         self._request = request
         self._session = session
-        self._reply: Reply | None = None
+        self._reply = b""
         self.size_bytes = 0
 
     def apply(self, namespace: Namespace, now_ms: int) -> None:
         """Carry it out; a refusal is an answer like any other."""
         node = self._node
         try:
-            self._reply = perform(namespace, node.path, self._request, node, now_ms)
+            if node.connection.unread_bytes > limits.REPLY_BYTES_MAX:
+                raise BusyError(_UNREAD)
+            reply = perform(namespace, node.path, self._request, node, now_ms)
         except StoreFault:
             raise
         except TwinbusError as error:
-            self._reply = refusal(error)
+            reply = refusal(error)
+        self._keep(reply)
+
+    def _keep(self, reply: Reply) -> None:
+        """Hold the answer until it may leave; a small request may have a large one."""
+        connection = self._node.connection
+        connection.reply_bytes -= len(self._reply)
+        self._reply = reply.encode(self._request.message_id)
+        connection.reply_bytes += len(self._reply)
 
     def release(self) -> None:
         """Answer."""
-        assert self._reply is not None
         connection = self._node.connection
+        reply, self._reply = self._reply, b""
+        connection.reply_bytes -= len(reply)
         target = reply_node(
             connection, self._session, self._node.path.scope_key, self._request.reply_to
         )
         if target is not None:
-            target.send(self._reply.encode(self._request.message_id))
+            target.send(reply)
 
     def fail(self, error: TwinbusError) -> None:
         """It did not happen."""
-        self._reply = refusal(error)
+        self._keep(refusal(error))
         self.release()

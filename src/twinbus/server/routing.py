@@ -26,10 +26,13 @@ REASON = "DeadLetterReason"
 DESCRIPTION = "DeadLetterErrorDescription"
 
 
-def expiry(base_ms: int, *ttls: int | None) -> int | None:
-    """When a message ends: the smallest of its times to live counts."""
-    finite = [ttl for ttl in ttls if ttl is not None]
-    return base_ms + min(finite) if finite else None
+def expiry(base_ms: int, ttl_ms: int | None, entity_ttl_ms: int | None) -> int | None:
+    """When a message ends: the smaller of its times to live counts."""
+    if ttl_ms is None:
+        return None if entity_ttl_ms is None else base_ms + entity_ttl_ms
+    if entity_ttl_ms is None or ttl_ms < entity_ttl_ms:
+        return base_ms + ttl_ms
+    return base_ms + entity_ttl_ms
 
 
 def duplicate_key(message_id: Any) -> str:
@@ -109,6 +112,7 @@ class Router:
     def bury(self, entity: Entity, letter: Letter, now_ms: int, which: int) -> int:
         """Keep a letter in one of the entity's dead-letter queues."""
         letter.scheduled_ms = None
+        entity.dead_lettered += which == DEAD_LETTER
         self.ready.add(entity.id + which)
         record = letter.record(None, None)
         return self._store.append(entity.id + which, [record], now_ms)
@@ -128,6 +132,7 @@ class Router:
         if target is None or stored.container & 3:
             self.bury(entity, letter, now_ms, DEAD_LETTER)
             return
+        entity.dead_lettered += 1
         letter.source = entity.name
         letter.deliveries = 0
         self._forward(entity, target, letter, now_ms, hops)

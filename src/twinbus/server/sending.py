@@ -134,6 +134,10 @@ class SendRun:
         entity = self._node.entity
         if namespace.entities.find(entity.key) is not entity:
             raise EntityNotFound(entity.name)
+        if len(self._messages) > 1 and namespace.limits_rate(entity):
+            # What happened to arrive together is no batch: each has to find room.
+            self._apply_each(namespace, now_ms)
+            return
         try:
             namespace.send(entity, [m for each in self._messages for m in each], now_ms)
         except StoreFault:

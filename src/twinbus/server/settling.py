@@ -48,7 +48,7 @@ def settle_one(namespace: Namespace, lock: Lock, state: Any, now_ms: int) -> Any
         namespace.dead_letter(lock, _marks(state), now_ms)
         return _REJECTED
     if kind is Accepted:
-        if not namespace.store.complete([lock], now_ms)[0]:
+        if not namespace.complete([lock], now_ms)[0]:
             raise LockLost
         return _ACCEPTED
     namespace.release([lock], now_ms)
@@ -107,7 +107,7 @@ class SettleRun:
         if not deliveries:
             return
         locks = [each.cookie for each in deliveries]
-        results = namespace.store.complete(locks, now_ms)
+        results = namespace.complete(locks, now_ms)
         silent = {id(e) for event in events if event.settled for e in event.deliveries}
         for delivery, ok in zip(deliveries, results, strict=True):
             if not silent or id(delivery) not in silent:

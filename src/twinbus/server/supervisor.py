@@ -26,6 +26,7 @@ from twinbus.errors import TwinbusError
 from twinbus.server import keys, listener
 from twinbus.server.config import NamespaceConfig
 from twinbus.server.host import Host
+from twinbus.server.jwt import BearerTokens, JwtOptions
 from twinbus.server.listener import ListenOptions
 from twinbus.server.namespace import Namespace
 from twinbus.server.port import NamespacePort
@@ -60,14 +61,21 @@ class ServerOptions:
     tls: TlsOptions | None = None
     # Messages per second of each namespace that its configuration does not limit.
     message_rate: int | None = None
+    # Whose bearer tokens are accepted, where the configuration does not say.
+    jwt: JwtOptions | None = None
+    # Messages and entities are gone when the server stops; for tests.
+    in_memory: bool = False
 
 
-def open_namespace(data: Path, name: str, rate: int | None = None) -> Namespace:
+def open_namespace(data: Path | None, name: str, rate: int | None = None) -> Namespace:
     """Open a namespace's folder, which is made if it is not there.
 
-    The caller closes its store. `ConfigError` if another process has the folder.
+    Without `data` it lives in memory. The caller closes its store. `ConfigError` if
+    another process has the folder.
     """
     names.check_namespace_name(name)
+    if data is None:
+        return Namespace(name, SqliteStore.memory(), rate=rate)
     # Names of hosts have no case, so neither do the folders.
     store = SqliteStore.open(data / name.lower())
     try:
@@ -104,6 +112,7 @@ class Supervisor:
         self._clock = clock or SystemClock()
         self._connect = connect or _server_connection()
         self._rules: dict[Host, list[AuthorizationRule]] = {}
+        self._tokens: dict[Host, BearerTokens] = {}
         self._bound: dict[str, dict[str, socket.socket]] = {}
         self._servers: list[asyncio.Server] = []
         self._http: list[HttpServer] = []
@@ -158,15 +167,20 @@ class Supervisor:
         self._tls, self._ca_file = prepare(folder, given, options, now_ms)
 
     def _open(self, config: NamespaceConfig) -> None:
+        jwt = config.jwt or self.options.jwt
+        tokens = BearerTokens.load(jwt) if jwt else None
         rate = config.message_rate_per_second or self.options.message_rate
-        namespace = open_namespace(self.options.data, config.name, rate)
+        data = None if self.options.in_memory else self.options.data
+        namespace = open_namespace(data, config.name, rate)
         try:
             set_up(namespace, config, self._clock.now_ms())
             host = Host(namespace, self._clock)
         except BaseException:
             namespace.store.close()
             raise
-        self.ports[config.name] = NamespacePort(host, self.rules_of)
+        self.ports[config.name] = NamespacePort(host, self.rules_of, self._tokens.get)
+        if tokens is not None:
+            self._tokens[host] = tokens
         rules = keys.load_rules(namespace.store)
         self._rules[host] = keys.with_dev_key(rules) if self.options.dev else rules
         # Time may have passed while nobody served: locks and messages have ended.

@@ -57,6 +57,9 @@ class Transaction:
         self.sends: list[tuple[SendNode, list[Incoming]]] = []
         self.settles: list[tuple[ReceiveNode, Disposed, Any]] = []
         self.messages = 0
+        self.size_bytes = 0
+        # What ends it if nobody discharges it.
+        self.timer: asyncio.TimerHandle | None = None
 
     def grow(self, count: int) -> None:
         """Take so many messages more in, within the bound."""
@@ -89,14 +92,31 @@ class Transactions:
             self._answer(link, delivery, rejected(error))
 
     def _declare(self) -> bytes:
+        if len(self._open) >= limits.TRANSACTIONS_OPEN_MAX:
+            raise LimitExceeded(
+                f"A connection has at most {limits.TRANSACTIONS_OPEN_MAX} open "
+                "transactions. Discharge one first."
+            )
         key = next(self._numbers).to_bytes(8, "big")
-        self._open[key] = Transaction()
+        transaction = self._open[key] = Transaction()
         loop = asyncio.get_running_loop()
-        loop.call_later(limits.TRANSACTION_SECONDS_MAX, self._open.pop, key, None)
+        seconds = limits.TRANSACTION_SECONDS_MAX
+        transaction.timer = loop.call_later(seconds, self._forget, key)
         return key
 
+    def _forget(self, key: bytes) -> Transaction | None:
+        transaction = self._open.pop(key, None)
+        if transaction is not None and transaction.timer is not None:
+            transaction.timer.cancel()
+        return transaction
+
+    def forget_all(self) -> None:
+        """The connection is gone: nobody can discharge anything."""
+        for key in list(self._open):
+            self._forget(key)
+
     def _discharge(self, link: Link, delivery: Delivered, request: Discharge) -> None:
-        transaction = self._open.pop(bytes(request.txn_id or b""), None)
+        transaction = self._forget(bytes(request.txn_id or b""))
         if transaction is None:
             raise TransactionUnknown
         if request.fail:
@@ -130,12 +150,22 @@ class Transactions:
         outcome: Any
         try:
             transaction = self._find(state)
+            self._check_room(len(delivery.payload))
             transaction.grow(len(messages))
+            transaction.size_bytes += len(delivery.payload)
             transaction.sends.append((node, messages))
             outcome = TransactionalState(txn_id=state.txn_id, outcome=Accepted())
         except TwinbusError as error:
             outcome = rejected(error)
         node.answer(delivery.delivery_id, delivery.settled, outcome)
+
+    def _check_room(self, size_bytes: int) -> None:
+        held = sum(transaction.size_bytes for transaction in self._open.values())
+        if held + size_bytes > limits.TRANSACTION_BYTES_MAX:
+            raise LimitExceeded(
+                "The open transactions of a connection hold at most "
+                f"{limits.TRANSACTION_BYTES_MAX} bytes. Discharge one first."
+            )
 
     def add_settle(self, node: ReceiveNode, event: Disposed) -> None:
         """Note settlements; the locks are held until the discharge."""

@@ -44,6 +44,9 @@ FOREVER_MS = 1 << 62
 CONTAINERS_PER_ENTITY = 4
 DEAD_LETTER = 1
 TRANSFER_DEAD_LETTER = 2
+# A container that is always there and belongs to no entity: who wants to know whether
+# messages can be kept and had puts one in and takes it out.
+PROBE = 0
 
 
 class State(IntEnum):
@@ -139,6 +142,15 @@ class SessionGrant(NamedTuple):
     name: str
     nonce: int
     until_ms: int
+
+
+class SessionEnded(NamedTuple):
+    """A session's lock that ended by its time, and the messages it gave back."""
+
+    container: int
+    name: str
+    nonce: int
+    messages: list[Ended]
 
 
 class Store(Protocol):
@@ -260,8 +272,8 @@ class Store(Protocol):
     def end_locks(self, now_ms: int, limit: int) -> list[Ended]:
         """Give back locks of single messages that have ended, with the count raised."""
 
-    def end_sessions(self, now_ms: int, limit: int) -> list[tuple[int, str, int]]:
-        """Session locks that have ended: (container, session, nonce).
+    def end_sessions(self, now_ms: int, limit: int) -> list[SessionEnded]:
+        """Session locks that have ended, with the messages that came back.
 
         Each is released as by `release_session` with the count raised.
         """

@@ -12,7 +12,7 @@ import sqlite3
 from typing import TypeAlias
 
 from twinbus.errors import Bug, EntityNotFound
-from twinbus.store.base import Counts
+from twinbus.store.base import PROBE, Counts
 from twinbus.store.queries import load
 
 _SQL = load("sqlite", "containers")
@@ -84,6 +84,8 @@ class Containers:
     def load(self, connection: sqlite3.Connection) -> None:
         rows = connection.execute(_SQL["containers"]).fetchall()
         self._containers = {row[0]: Container(row) for row in rows}
+        if PROBE not in self._containers:
+            self._containers[PROBE] = Container((PROBE, 0, 0, 0, 0, 0, 0, 0, 0))
         self._before.clear()
 
     def get(self, id: int) -> Container:
@@ -92,6 +94,9 @@ class Containers:
             return self._containers[id]
         except KeyError:
             raise EntityNotFound(f"container {id}") from None
+
+    def has(self, id: int) -> bool:
+        return id in self._containers
 
     def change(self, id: int) -> Container:
         """A container to write to."""

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from twinbus.errors import EntityExists, EntityNotFound, QuotaExceeded
 from twinbus.store.base import (
     CONTAINERS_PER_ENTITY,
+    PROBE,
     SEQUENCE_BITS,
     TRANSFER_DEAD_LETTER,
     Counts,
@@ -62,7 +63,7 @@ class Entities(Messages):
 
     @guarded
     def delete_entity(self, entity: int) -> None:
-        if entity % CONTAINERS_PER_ENTITY:
+        if entity % CONTAINERS_PER_ENTITY or entity == PROBE:
             raise EntityNotFound(f"entity {entity}")
         for container in _containers(entity):
             self._containers.drop(container)

@@ -28,6 +28,11 @@ from twinbus.store.sqlite_rows import Hold, Leaving, Rows, guarded, json_array, 
 _SQL = load("sqlite", "messages", "locks", "sessions", "containers")
 
 
+NONCE_MAX = (1 << 63) - 1
+# Messages in a row that are worth three statements of their own when they settle.
+RUN_MIN = 4
+
+
 class Messages(Rows):
     """The part of the store that keeps and settles messages."""
 
@@ -47,16 +52,16 @@ class Messages(Rows):
             size_bytes += len(head) + len(bare)
             # The driver has a short way for integers, text and bytearrays. Anything
             # else, None and bytes too, costs half a microsecond more.
-            tail = (bytearray(head), bytearray(bare))
+            tail: tuple[object, ...] = (bytearray(head), bytearray(bare))
             if due_ms is not None:
-                times = (now_ms, deliveries, expires_ms, due_ms)
-                scheduled.append((next_id, *times, session, origin, source, *tail))
+                tail = (due_ms, session, origin, source, *tail)
+                scheduled.append((next_id, now_ms, deliveries, expires_ms, *tail))
             elif session is None and origin is None and source is None:
-                end_ms = -1 if expires_ms is None else expires_ms
+                end_ms = FOREVER_MS if expires_ms is None else expires_ms
                 plain.append((next_id, now_ms, deliveries, end_ms, *tail))
             else:
-                times = (now_ms, deliveries, expires_ms)
-                active.append((next_id, *times, session, origin, source, *tail))
+                tail = (session, origin, source, *tail)
+                active.append((next_id, now_ms, deliveries, expires_ms, *tail))
             if expires_ms is not None:
                 self._note_expiry(expires_ms)
             next_id += 1
@@ -105,7 +110,7 @@ class Messages(Rows):
         session: SessionGrant | None = None,
     ) -> tuple[int, list[Stored]]:
         nonce = self._new_nonce() if session is None else session.nonce
-        end_ms = until_ms if session is None else FOREVER_MS
+        end_ms = min(until_ms, FOREVER_MS - 1) if session is None else FOREVER_MS
         messages = self._ready(container, limit, now_ms, session)
         if messages:
             ids = json_array([message[0] for message in messages])
@@ -190,7 +195,8 @@ class Messages(Rows):
     @guarded
     def find(self, container: int, sequences: Sequence[int]) -> list[Stored]:
         base = container << SEQUENCE_BITS
-        wanted = [base | sequence for sequence in sequences]
+        # A number that is too large would be one of another container.
+        wanted = [base | key for key in sequences if 0 < key <= SEQUENCE_MASK]
         there = {message.id: message for message in self._find(wanted)}
         return [there[key] for key in wanted if key in there]
 
@@ -202,6 +208,8 @@ class Messages(Rows):
     def peek(
         self, container: int, start: int, limit: int, now_ms: int, session: str | None
     ) -> list[Stored]:
+        if start > SEQUENCE_MASK:
+            return []
         at = {
             "first": container << SEQUENCE_BITS | max(start, 0),
             "end": (container + 1) << SEQUENCE_BITS,
@@ -234,7 +242,7 @@ class Messages(Rows):
             raise MessageNotFound
         # A lock whose end has come but which nobody has given back yet.
         self._give_back(holds, count=True)
-        nonce, end_ms = self._new_nonce(), until_ms
+        nonce, end_ms = self._new_nonce(), min(until_ms, FOREVER_MS - 1)
         for key in wanted:
             self._containers.change(key >> SEQUENCE_BITS)
         owners = {(key >> SEQUENCE_BITS, name) for key, _, name, _ in messages}
@@ -261,18 +269,26 @@ class Messages(Rows):
         # The lock of a session's message has no end of its own to move.
         if hold.until_ms != FOREVER_MS:
             self._containers.change(lock.id >> SEQUENCE_BITS)
-            self._run(_SQL["renew_lock"], (until_ms, lock.id))
+            end_ms = min(until_ms, FOREVER_MS - 1)
+            self._run(_SQL["renew_lock"], (end_ms, lock.id))
         return True
 
     @guarded
     def complete(self, locks: Sequence[Lock], now_ms: int) -> list[bool]:
         answers: list[bool] = []
+        others: list[Lock] = []
         for run in _runs(locks):
+            if len(run) < RUN_MIN and len(run) < len(locks):
+                others += run
+                continue
+            # In order, because a lock may be named twice.
+            answers += self._complete_each(others, now_ms)
+            others = []
             if self._complete_run(run, now_ms):
                 answers += [True] * len(run)
             else:
-                answers += self._complete_each(run, now_ms)
-        return answers
+                others += run
+        return answers + self._complete_each(others, now_ms)
 
     def _complete_run(self, run: Sequence[Lock], now_ms: int) -> bool:
         """Complete messages in a row, if all are plain and held; else change nothing.
@@ -281,7 +297,10 @@ class Messages(Rows):
         """
         first, nonce = run[0]
         last = run[-1].id
-        counters = self._containers.change(first >> SEQUENCE_BITS)
+        container = first >> SEQUENCE_BITS
+        if not self._containers.has(container) or nonce > NONCE_MAX:
+            return False
+        counters = self._containers.change(container)
         if counters.held_sessions:
             return False
         at = (first, last, nonce, now_ms)
@@ -295,6 +314,8 @@ class Messages(Rows):
         return True
 
     def _complete_each(self, locks: Sequence[Lock], now_ms: int) -> list[bool]:
+        if not locks:
+            return []
         holds = self._holds(locks, now_ms)
         held = [hold for hold in holds if hold is not None]
         if held:

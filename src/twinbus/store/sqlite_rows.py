@@ -110,7 +110,7 @@ class Rows:
         cursor = self._connection.cursor()
         self._run = cursor.execute
         self._run_many = cursor.executemany
-        self._passed_over_ms = -1
+        self._passed_over_ms = -FOREVER_MS
         self._containers.load(self._connection)
 
     def _failed(self, error: sqlite3.Error) -> StoreFault:
@@ -135,6 +135,8 @@ class Rows:
     def commit(self) -> None:
         if self._fault is not None:
             raise StoreFault(self._fault.text)
+        if not self._containers.in_transaction:
+            raise Bug("There is no transaction to commit.")
         try:
             self._containers.write(self._connection)
             self._connection.execute("COMMIT")
@@ -150,7 +152,7 @@ class Rows:
         in_transaction = self._containers.in_transaction
         self._containers.in_transaction = False
         self._containers.restore()
-        self._passed_over_ms = -1
+        self._passed_over_ms = -FOREVER_MS
         try:
             # After some errors SQLite has rolled back by itself.
             if in_transaction and self._connection.in_transaction:
@@ -175,12 +177,12 @@ class Rows:
     # -- locks -----------------------------------------------------------------
 
     def _holds(self, locks: Sequence[Lock], now_ms: int) -> list[Hold | None]:
-        """What each lock holds; None if it is not held, or was named before."""
-        if len(locks) == 1:
-            rows = self._run(_SQL["hold"], (locks[0].id,)).fetchall()
-        else:
-            ids = json_array([lock.id for lock in locks])
-            rows = self._run(_SQL["holds"], (ids,)).fetchall()
+        """What each lock holds; None if it is not held, or was named before.
+
+        Any number may come as an id or a nonce: they are what a client sent.
+        """
+        ids = json_array([lock.id for lock in locks])
+        rows = self._run(_SQL["holds"], (ids,)).fetchall()
         there = {row[0]: row for row in rows}
         sessions: dict[tuple[int, str | None], int | None] = {}
         holds: list[Hold | None] = []

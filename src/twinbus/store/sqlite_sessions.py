@@ -8,7 +8,7 @@ Knows nothing of links or receivers: a holder is a nonce.
 
 from __future__ import annotations
 
-from twinbus.store.base import Ended, SessionGrant
+from twinbus.store.base import Ended, SessionEnded, SessionGrant
 from twinbus.store.queries import load
 from twinbus.store.sqlite_rows import Hold, Rows, guarded
 
@@ -79,11 +79,12 @@ class Sessions(Rows):
         return ended
 
     @guarded
-    def end_sessions(self, now_ms: int, limit: int) -> list[tuple[int, str, int]]:
-        ended = self._run(_SQL["sessions_ended"], (now_ms, limit)).fetchall()
-        for container, name, _ in ended:
-            self._end(container, name, now_ms, count=True)
-        return ended
+    def end_sessions(self, now_ms: int, limit: int) -> list[SessionEnded]:
+        rows = self._run(_SQL["sessions_ended"], (now_ms, limit)).fetchall()
+        return [
+            SessionEnded(key, name, nonce, self._end(key, name, now_ms, count=True))
+            for key, name, nonce in rows
+        ]
 
     @guarded
     def session_state(self, container: int, name: str) -> bytes | None:

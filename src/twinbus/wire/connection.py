@@ -98,6 +98,7 @@ class Connection:
         self._client_open: Open | None = None
         self._client_init: SaslInit | None = None
         self._open_sent = False
+        self._trusted = False
         self._channels_free: list[int] = []
         self._out: list[bytes] = []
         self._reader = FrameReader(limits.HANDSHAKE_FRAME_BYTES_MAX)
@@ -122,7 +123,8 @@ class Connection:
         self._out.append(frames)
 
     def trust(self) -> None:
-        """The peer has shown a claim: frames of the full size are read from now on."""
+        """The peer has shown a claim: the narrow bounds of before end."""
+        self._trusted = True
         self._reader.max_frame_bytes = limits.FRAME_BYTES_MAX
 
     def heartbeat(self) -> None:
@@ -171,22 +173,25 @@ class Connection:
 
     def next_event(self) -> Event | None:
         """The next thing the peer said; None when more bytes are needed."""
+        next_item = self._reader.next
         while True:
-            item = self._reader.next()
+            item = next_item()
             if item is None:
                 return None
             if isinstance(item, Header):
                 self._take_header(item)
                 continue
-            event = self._take_frame(item)
+            transfer = item.performative
+            if type(transfer) is Transfer and self.state is ConnectionState.OPEN:
+                event = self._take_transfer(item, transfer)
+            else:
+                event = self._take_frame(item)
             if event is not None:
                 return event
 
     def _take_frame(self, frame: Frame) -> Event | None:
         performative = frame.performative
         if self.state is ConnectionState.OPEN:
-            if type(performative) is Transfer:
-                return self._take_transfer(frame, performative)
             if performative is None:
                 return None
             if frame.kind == _SASL_FRAME:
@@ -309,7 +314,7 @@ class Connection:
             return Begun(known)
         if channel in self.sessions_by_peer:
             raise FrameError(f"Channel {channel} is in use.")
-        if len(self.sessions) >= limits.SESSIONS_PER_CONNECTION_MAX:
+        if len(self.sessions) >= self._sessions_max():
             raise LimitExceeded("Too many sessions on one connection.")
         session = self._new_session()
         session.peer_channel = channel
@@ -317,6 +322,18 @@ class Connection:
         session.take_begin(begin)
         session.write_begin(channel)
         return Begun(session)
+
+    def _sessions_max(self) -> int:
+        most = limits.SESSIONS_PER_CONNECTION_MAX
+        return most if self._trusted else min(most, limits.HANDSHAKE_SESSIONS_MAX)
+
+    def _has_room(self, session: Session) -> bool:
+        """Whether the session may have one more link."""
+        if not self._trusted:
+            held = sum(len(each.links) for each in self.sessions.values())
+            if held >= limits.HANDSHAKE_LINKS_MAX:
+                return False
+        return len(session.links) < limits.LINKS_PER_SESSION_MAX
 
     def _take_end(self, session: Session, end: End) -> Event:
         if session.state is SessionState.BEGUN:
@@ -352,7 +369,7 @@ class Connection:
                 link.peer_attach = attach
                 session.links_by_peer[handle] = link
                 return Attached(link)
-        if len(session.links) >= limits.LINKS_PER_SESSION_MAX:
+        if not self._has_room(session):
             return self._end_session(
                 session, "amqp:resource-limit-exceeded", "Too many links."
             )

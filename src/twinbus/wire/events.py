@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from twinbus.wire.performatives import Error, Open
+from twinbus.wire.performatives import Error, Open, Transfer
 
 if TYPE_CHECKING:
     from twinbus.wire.link import Link
@@ -47,14 +47,14 @@ class Delivered:
         "tag",
     )
 
-    def __init__(self, link: Link, delivery_id: int, tag: bytes) -> None:
+    def __init__(self, link: Link, delivery_id: int, transfer: Transfer) -> None:
         self.link = link
         self.delivery_id = delivery_id
-        self.tag = tag
-        self.message_format = 0
-        self.settled = False
+        self.tag = transfer.delivery_tag or b""
+        self.message_format = transfer.message_format or 0
+        self.settled = transfer.settled
         self.payload = b""
-        self.state: Any = None
+        self.state: Any = transfer.state
         self.oversize = False
 
 

@@ -28,7 +28,7 @@ _UINT32 = struct.Struct(">I").unpack_from
 # A delivery id, and the constructor and size of the tag behind it.
 _ID_AND_TAG = struct.Struct(">IBB").unpack_from
 
-_new = object.__new__
+_new = Transfer.__new__
 
 
 # -- the ends of lists ---------------------------------------------------------------

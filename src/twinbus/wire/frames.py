@@ -75,7 +75,7 @@ class Frame:
     payload: bytes
 
 
-_new = object.__new__
+_new = Frame.__new__
 
 
 class FrameReader:

@@ -181,11 +181,7 @@ class Link:
         if delivery_id is None:
             delivery_id = session.next_delivery_in
         session.next_delivery_in = (delivery_id + 1) & _WRAP
-        delivery = Delivered(self, delivery_id, transfer.delivery_tag or b"")
-        delivery.message_format = transfer.message_format or 0
-        delivery.settled = bool(transfer.settled)
-        delivery.state = transfer.state
-        return delivery
+        return Delivered(self, delivery_id, transfer)
 
     def _finish(self, delivery: Delivered, payload: bytes) -> None:
         if self.max_message_bytes and len(payload) > self.max_message_bytes:

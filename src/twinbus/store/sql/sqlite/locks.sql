@@ -21,16 +21,8 @@ WHERE id BETWEEN ? AND ? AND nonce = ? AND until_ms > ? AND state = 0
 -- Move the end of a lock.
 UPDATE lock SET until_ms = ? WHERE id = ?;
 
--- name: hold
--- A lock with what its end needs to know of the message.
-SELECT
-    id, nonce, until_ms, state, session, length(head) + length(bare), deliveries,
-    expires_ms
-FROM lock CROSS JOIN message USING (id)
-WHERE id = ?;
-
 -- name: holds
--- The same for many (a JSON array of ids), in no order.
+-- Locks with what their end needs to know of the message (a JSON array of ids).
 SELECT
     lock.id, nonce, until_ms, state, session, length(head) + length(bare), deliveries,
     expires_ms

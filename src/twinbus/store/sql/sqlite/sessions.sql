@@ -37,7 +37,7 @@ INSERT INTO session (container, name, active, messages, served_ms, nonce, until_
 VALUES (?, ?, 0, 0, ?, ?, ?)
 ON CONFLICT (container, name) DO UPDATE
 SET served_ms = excluded.served_ms, nonce = excluded.nonce,
-    until_ms = excluded.until_ms, head = 0;
+    until_ms = excluded.until_ms;
 
 -- name: unlock_session
 -- End a session lock.

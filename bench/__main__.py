@@ -1,0 +1,66 @@
+"""Measure: `python -m bench [--only server] [--quick] [--no-peers]`.
+
+Runs the workloads, prints a table and writes one flat JSON object. Owns the list of
+workloads; each is a function that adds figures to the results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from bench.deep import deep
+from bench.figures import Results
+from bench.machine import machine
+from bench.plan import Plan
+from bench.sdk import sdk
+from bench.throughput import throughput
+
+LATEST = Path(__file__).resolve().parent / "latest.json"
+
+Workload = Callable[[Plan, Results], None]
+
+WORKLOADS: dict[str, Sequence[Workload]] = {"server": (throughput, deep, sdk)}
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--only", choices=WORKLOADS, help="run one workload")
+    parser.add_argument(
+        "--quick", action="store_true", help="small numbers: does it still run?"
+    )
+    parser.add_argument(
+        "--no-peers", action="store_true", help="leave the other products out"
+    )
+    parser.add_argument("--json", type=Path, default=LATEST, help="where results go")
+    parser.add_argument(
+        "--folder", type=Path, help="where data goes: the disk that is measured"
+    )
+    return parser.parse_args()
+
+
+def main() -> None:
+    given = _arguments()
+    console = Console()
+    results = Results(facts=machine())
+    results.facts["quick"] = given.quick
+    names = [given.only] if given.only else list(WORKLOADS)
+    with tempfile.TemporaryDirectory(prefix="twinbus-bench-", dir=given.folder) as name:
+        folder, peers = Path(name), not given.no_peers
+        plan = Plan.quick(folder, peers) if given.quick else Plan(folder, peers)
+        results.facts |= {"rounds": plan.rounds, "messages_per_round": plan.messages}
+        for each in names:
+            for workload in WORKLOADS[each]:
+                console.print(f"measuring {each}: {workload.__name__} ...")
+                workload(plan, results)
+    results.show(console)
+    results.write(given.json)
+    console.print(f"written to {given.json}", markup=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""Our server with the store switched off: the limit that no store can pass.
+
+The same engine, connection, host and namespace as `twinbus serve --dev`, on a store
+whose hot path does nothing: `append` hands out numbers, `lock` hands out rows that were
+prepared before, `complete` says yes, `commit` returns. What it "keeps" is a count.
+Prints the ready line of `twinbus serve`. Run as `python -m bench.limit_server`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import signal
+from collections.abc import Sequence
+
+import uvloop
+
+from bench.messages import BODY_BYTES, messages
+from bench.target import QUEUE
+from twinbus.cli.serve import _GC_OBJECTS
+from twinbus.clock import SystemClock
+from twinbus.core.entity import QueueDescription
+from twinbus.core.sas import format_connection_string
+from twinbus.server import keys
+from twinbus.server.config import NamespaceConfig
+from twinbus.server.connection import ServerConnection
+from twinbus.server.host import Host
+from twinbus.server.namespace import Namespace
+from twinbus.server.port import NamespacePort
+from twinbus.server.supervisor import set_up
+from twinbus.store.base import SEQUENCE_BITS, Lock, Record, SessionGrant, Stored
+from twinbus.store.sqlite import SqliteStore
+from twinbus.wire.sections import Incoming, parse
+
+HOST = "127.0.0.1"
+NAME = "limit"
+# More than a receiver may have on its way, so that no two of its locks are the same.
+_ROWS = 10_000
+
+
+def _row(id: int, message: Incoming) -> Stored:
+    return Stored(
+        id=id,
+        enqueued_ms=0,
+        state=0,
+        deliveries=0,
+        expires_ms=None,
+        due_ms=None,
+        session=None,
+        origin=None,
+        source=None,
+        head=message.head(),
+        bare=message.bare,
+    )
+
+
+class NullStore(SqliteStore):
+    """A store in memory until `switch_off`; then nothing is kept any more."""
+
+    off = False
+
+    def switch_off(self, container: int) -> None:
+        """Keep nothing from now on; receivers of the container get prepared rows."""
+        self.off = True
+        message = parse(next(iter(messages(1, BODY_BYTES))))
+        self._rows = [
+            _row(container << SEQUENCE_BITS | 1 + number, message)
+            for number in range(_ROWS)
+        ]
+        self._in = 0
+        self._out = 0
+
+    def begin(self) -> None:
+        if not self.off:
+            super().begin()
+
+    def commit(self) -> None:
+        if not self.off:
+            super().commit()
+
+    def append(self, container: int, records: Sequence[Record], now_ms: int) -> int:
+        del container, now_ms
+        first = self._in + 1
+        self._in += len(records)
+        return first
+
+    def lock(
+        self,
+        container: int,
+        limit: int,
+        until_ms: int,
+        now_ms: int,
+        session: SessionGrant | None = None,
+    ) -> tuple[int, list[Stored]]:
+        del container, until_ms, now_ms, session
+        at = self._out % _ROWS
+        rows = self._rows[at : at + min(limit, self._in - self._out)]
+        self._out += len(rows)
+        return 1, rows
+
+    def complete(self, locks: Sequence[Lock], now_ms: int) -> list[bool]:
+        del now_ms
+        return [True] * len(locks)
+
+    def touch(self, container: int, now_ms: int) -> None:
+        del container, now_ms
+
+    def forget_duplicates(self, now_ms: int) -> None:
+        del now_ms
+
+    def next_time_ms(self) -> int | None:
+        return None
+
+
+async def _serve() -> None:
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    store = NullStore.memory()
+    namespace = Namespace(NAME, store)
+    clock = SystemClock()
+    config = NamespaceConfig(NAME, queues=(QueueDescription(QUEUE),))
+    set_up(namespace, config, clock.now_ms())
+    rules = keys.with_dev_key(keys.load_rules(store))
+    entity = namespace.entities.find(QUEUE)
+    assert entity is not None
+    store.switch_off(entity.id)
+    host = Host(namespace, clock)
+    port = NamespacePort(host, lambda _host, key: () if key else rules)
+    server = await loop.create_server(lambda: ServerConnection(port), HOST, 0)
+    root = keys.find_rule(rules, keys.ROOT_RULE_NAME)
+    number = server.sockets[0].getsockname()[1]
+    text = format_connection_string(HOST, number, root.name, root.primary_key, dev=True)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_GC_OBJECTS)
+    described = {"connection_string": text, "amqp_port": number}
+    print(json.dumps({"ready": True, "namespaces": {NAME: described}}), flush=True)
+    await stopped.wait()
+    server.close()
+    # Nothing was kept, so there is nothing to finish.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve())

@@ -1,0 +1,35 @@
+"""How much is measured: the numbers of one run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The size of a run, and where it may write."""
+
+    folder: Path
+    peers: bool = True
+    rounds: int = 5
+    messages: int = 20_000
+    # The two depths between which a receive may not slow down.
+    shallow: int = 10_000
+    deep: int = 1_000_000
+    deep_messages: int = 8_000
+    sdk_messages: int = 2_000
+
+    @classmethod
+    def quick(cls, folder: Path, peers: bool) -> Plan:
+        """Small enough for a test that asks only whether the bench still runs."""
+        return cls(
+            folder,
+            peers,
+            rounds=1,
+            messages=400,
+            shallow=500,
+            deep=2_000,
+            deep_messages=300,
+            sdk_messages=20,
+        )

@@ -1,0 +1,146 @@
+"""Our servers and the clients under measurement, as processes.
+
+Owns their start, what they say on standard output, and their end. Every wait for an
+answer has an end: a child that is silent is killed and the bench stops with its log.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from bench.target import QUEUE, Target
+
+_ANSWER_SECONDS_MAX = 300.0
+_STOP_SECONDS_MAX = 30.0
+NAMESPACE = "contoso"
+# A million messages of 1 KiB are more than a queue takes by default.
+_CONFIG = {
+    "namespaces": [
+        {
+            "name": NAMESPACE,
+            "queues": [{"name": QUEUE, "max_size_in_megabytes": 5120}],
+        }
+    ]
+}
+
+
+class Child:
+    """A process that answers with lines of JSON."""
+
+    def __init__(self, command: Sequence[str], log: Path) -> None:
+        self.started_at = time.perf_counter()
+        self._log = log
+        with log.open("ab") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, *command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+            )
+
+    def read(self) -> Any:
+        """The next line that it says."""
+        out = self.process.stdout
+        assert out is not None
+        # One line per question, so nothing is left in the buffer from before.
+        if not select.select([out], [], [], _ANSWER_SECONDS_MAX)[0]:
+            self.process.kill()
+        line = out.readline()
+        if not line:
+            tail = self._log.read_text(errors="replace")[-2000:]
+            raise RuntimeError(f"{self.process.args!r} said nothing:\n{tail}")
+        return json.loads(line)
+
+    def ask(self, **command: Any) -> Any:
+        """Write a command and wait for the answer."""
+        writer = self.process.stdin
+        assert writer is not None
+        writer.write(json.dumps(command).encode() + b"\n")
+        writer.flush()
+        return self.read()
+
+    def rate(self, do: str, count: int) -> float:
+        """Messages per second of one round."""
+        return count / float(self.ask(do=do, count=count)["seconds"])
+
+    def stop(self) -> None:
+        """End it, gently if it listens."""
+        self.process.terminate()
+        try:
+            self.process.communicate(timeout=_STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.communicate()
+
+
+def _target(child: Child) -> Target:
+    (described,) = child.read()["namespaces"].values()
+    return Target(
+        host="127.0.0.1",
+        port=described["amqp_port"],
+        connection_string=described["connection_string"],
+        pid=child.process.pid,
+    )
+
+
+@contextmanager
+def twinbus(folder: Path) -> Iterator[Target]:
+    """Run our server on a data folder, as a user starts it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    config = folder / "namespaces.json"
+    config.write_text(json.dumps(_CONFIG))
+    command = ["-m", "twinbus.cli.main", "serve", "--dev", "--namespace", NAMESPACE]
+    command += ["--data", str(folder / "data"), "--config", str(config)]
+    command += ["--amqp-port", "0", "--http-port", "0", "--log-level", "warning"]
+    child = Child(command, folder / "server.log")
+    try:
+        target = _target(child)
+        yield target
+    finally:
+        child.stop()
+
+
+def start_seconds(folder: Path) -> float:
+    """How long our server takes on this data folder until it is ready."""
+    started = time.perf_counter()
+    with twinbus(folder):
+        return time.perf_counter() - started
+
+
+@contextmanager
+def limit(folder: Path) -> Iterator[Target]:
+    """Run our engine with the store switched off."""
+    folder.mkdir(parents=True, exist_ok=True)
+    child = Child(["-m", "bench.limit_server"], folder / "server.log")
+    try:
+        yield _target(child)
+    finally:
+        child.stop()
+
+
+@contextmanager
+def worker(target: Target, log: Path, module: str = "bench.worker") -> Iterator[Child]:
+    """Run a client of a server."""
+    child = Child(["-m", module, json.dumps(asdict(target))], log)
+    try:
+        child.read()
+        yield child
+    finally:
+        child.stop()
+
+
+def resident_mib(pid: int) -> float:
+    """The memory of a process that is really there."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    raise RuntimeError(f"process {pid} has no memory")

@@ -1,0 +1,130 @@
+"""RabbitMQ as a peer: Debian's broker, run privately beside whatever else is there.
+
+Owns its start and its end. Everything it needs (node name, database, log, plugins,
+cookie, name server) lies in a folder of its own and listens on loopback only, so the
+machine's own broker, if there is one, is neither used nor disturbed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.target import Missing, Target
+from twinbus.client.blocking import BlockingConnection
+from twinbus.errors import TwinbusError
+
+# The script behind Debian's wrapper, which would change to a user of its own.
+SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+PLUGINS = "[rabbitmq_amqp1_0, rabbitmq_shovel, rabbitmq_shovel_management]."
+_START_SECONDS_MAX = 90.0
+_STOP_SECONDS_MAX = 60.0
+_POLL_SECONDS = 0.2
+_CONFIG = """\
+listeners.tcp.local = 127.0.0.1:{amqp_port}
+management.tcp.ip = 127.0.0.1
+management.tcp.port = {http_port}
+# Otherwise a full disk of the machine would block the sender.
+disk_free_limit.absolute = 50MB
+log.file.level = warning
+"""
+
+
+def free_port() -> int:
+    """A port of loopback that nobody uses now."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+        return port
+
+
+@contextmanager
+def rabbitmq(folder: Path) -> Iterator[Target | Missing]:
+    """Run a broker until the block ends; says why if there can be none."""
+    epmd = shutil.which("epmd")
+    if not SERVER.exists() or epmd is None:
+        yield Missing("rabbitmq", "rabbitmq-server is not installed: make peers")
+        return
+    folder.mkdir(parents=True)
+    amqp_port, http_port, names_port = free_port(), free_port(), free_port()
+    environment = _environment(folder, names_port)
+    config = _CONFIG.format(amqp_port=amqp_port, http_port=http_port)
+    (folder / "rabbitmq.conf").write_text(config)
+    (folder / "enabled_plugins").write_text(PLUGINS)
+    (folder / "env.conf").write_text("")
+    # It gives credit for 65,536, and is a tenth faster when fewer are on their way.
+    target = Target("127.0.0.1", amqp_port, "/queue/{}", "guest", "guest", window=1000)
+    log = (folder / "start.log").open("wb")
+    children: list[subprocess.Popen[bytes]] = []
+    try:
+        for command in ([epmd, "-port", str(names_port)], [str(SERVER)]):
+            child = subprocess.Popen(
+                command, env=environment, cwd=folder, stdout=log, stderr=log
+            )
+            children.append(child)
+        yield _started(target, children[1], folder)
+    finally:
+        # The broker before the name server that it is registered with.
+        for child in reversed(children):
+            _stop(child)
+        log.close()
+
+
+def _environment(folder: Path, names_port: int) -> dict[str, str]:
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("RABBITMQ_", "ERL_"))
+    }
+    return environment | {
+        "HOME": str(folder),
+        # The script then becomes the broker, so that its process is ours to stop.
+        "RUNNING_UNDER_SYSTEMD": "true",
+        "ERL_EPMD_PORT": str(names_port),
+        "ERL_EPMD_ADDRESS": "127.0.0.1",
+        "RABBITMQ_NODENAME": f"twinbus-bench-{os.getpid()}@localhost",
+        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": (
+            "-kernel inet_dist_use_interface {127,0,0,1}"
+        ),
+        "RABBITMQ_DIST_PORT": str(free_port()),
+        "RABBITMQ_CONF_ENV_FILE": str(folder / "env.conf"),
+        "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq"),
+        "RABBITMQ_MNESIA_BASE": str(folder / "mnesia"),
+        "RABBITMQ_LOG_BASE": str(folder / "log"),
+        "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "enabled_plugins"),
+        "RABBITMQ_PID_FILE": str(folder / "pid"),
+    }
+
+
+def _started(
+    target: Target, broker: subprocess.Popen[bytes], folder: Path
+) -> Target | Missing:
+    """Wait until the broker takes logins."""
+    end = time.monotonic() + _START_SECONDS_MAX
+    while time.monotonic() < end and broker.poll() is None:
+        connection = BlockingConnection(target.host, target.port, timeout_seconds=5)
+        try:
+            connection.open(target.user, target.password)
+        except TwinbusError:
+            time.sleep(_POLL_SECONDS)
+            continue
+        finally:
+            connection.close()
+        return target
+    tail = (folder / "start.log").read_text(errors="replace")[-400:]
+    return Missing("rabbitmq", f"the broker did not start: {' '.join(tail.split())}")
+
+
+def _stop(child: subprocess.Popen[bytes]) -> None:
+    child.terminate()
+    try:
+        child.wait(_STOP_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()

@@ -1,0 +1,37 @@
+"""What a worker needs to know of a server: where it is, and how to log in.
+
+Owns the form in which a target travels to the worker's process. Knows no server.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+QUEUE = "orders"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A server that the client under measurement connects to."""
+
+    host: str
+    port: int
+    # How an address is made from the name of a queue.
+    address: str = "{}"
+    # A login by name ...
+    user: str | None = None
+    password: str = ""
+    # ... or a connection string whose key signs a token.
+    connection_string: str | None = None
+    # Messages on their way at one time; None: all that the server gives credit for.
+    window: int | None = None
+    # The server's process, for its memory.
+    pid: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A peer that could not be had, and why."""
+
+    name: str
+    reason: str

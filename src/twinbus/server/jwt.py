@@ -1,0 +1,286 @@
+"""Bearer tokens: JSON web tokens of an issuer that the operator trusts.
+
+Owns how such a token is read and proved, and which rights its roles give. The keys come
+from a file of the operator's: nothing is fetched. A token names its key (`kid`) and its
+algorithm, RS256 or ES256, and both must fit; so a token cannot choose how it is proved.
+The signature is proved before any claim in the token is looked at. Times are compared
+as whole seconds. What is missing or odd is refused.
+Knows nothing about connections; `rights.py` decides what a proved claim may do.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from twinbus import limits
+from twinbus.core import sas
+from twinbus.core.names import EntityPath
+from twinbus.core.rights import AuthorizationRule, Claim, Right, claim_for
+from twinbus.errors import ConfigError, Unauthorized
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+
+    PublicKey = RSAPublicKey | EllipticCurvePublicKey
+
+# What the SDKs ask a token for.
+AUDIENCE = "https://servicebus.azure.net"
+# The data roles of Azure, by their names.
+ROLES: Mapping[str, Right] = {
+    "Azure Service Bus Data Sender": Right.SEND,
+    "Azure Service Bus Data Receiver": Right.LISTEN,
+    "Azure Service Bus Data Owner": Right.MANAGE,
+}
+
+_BASE64URL = re.compile(r"[A-Za-z0-9_-]*")
+# Smaller keys are not to be trusted any more.
+_RSA_BITS_MIN = 2048
+_ES256_BYTES = 64
+
+_MALFORMED = "The bearer token is not a JSON web token. Check how it was made."
+_NOT_PROVED = "The signature of the bearer token is wrong."
+_NOT_ACCEPTED = (
+    "This server does not accept bearer tokens. Start it with --jwt-issuer and "
+    "--jwt-jwks (or put `jwt` into the configuration of the namespace), or use a "
+    "shared access signature."
+)
+
+RulesOf = Callable[[str], Sequence[AuthorizationRule]]
+
+
+@dataclass(frozen=True, slots=True)
+class JwtOptions:
+    """Whose tokens are trusted, and what their roles and scopes give."""
+
+    issuer: str
+    jwks: Path
+    audience: str = AUDIENCE
+    roles: Mapping[str, Right] = field(default_factory=lambda: ROLES)
+
+
+def claim_from(
+    text: str,
+    target: EntityPath,
+    rules_of: RulesOf,
+    tokens: BearerTokens | None,
+    now_s: int,
+) -> Claim:
+    """Prove a credential of either kind, told apart by what it looks like."""
+    if sas.is_sas(text) or text.count(".") != 2:
+        return claim_for(text, rules_of, target, now_s)
+    if tokens is None:
+        raise Unauthorized(_NOT_ACCEPTED)
+    return tokens.claim(text, target, now_s)
+
+
+class BearerTokens:
+    """Proves the tokens of one issuer."""
+
+    def __init__(self, options: JwtOptions, keys: Mapping[str, PublicKey]) -> None:
+        self._options = options
+        self._keys = keys
+
+    @classmethod
+    def load(cls, options: JwtOptions) -> BearerTokens:
+        """Read the file of keys; `ConfigError` says what is wrong with it."""
+        return cls(options, read_keys(options.jwks))
+
+    def claim(self, text: str, target: EntityPath, now_s: int) -> Claim:
+        """Prove a token and say what it gives for a target; else `Unauthorized`."""
+        claims = self._proved(text)
+        options = self._options
+        if claims.get("iss") != options.issuer:
+            raise Unauthorized("The bearer token is of another issuer.")
+        if not _is_for(claims.get("aud"), options.audience):
+            raise Unauthorized(
+                f"The bearer token is for another audience than {options.audience}."
+            )
+        expires_s = _seconds(claims, "exp")
+        if expires_s is None:
+            raise Unauthorized("The bearer token has no expiry (exp).")
+        if now_s >= expires_s:
+            raise Unauthorized("The bearer token has expired. Get a new one.")
+        valid_from_s = _seconds(claims, "nbf")
+        if valid_from_s is not None and now_s < valid_from_s:
+            raise Unauthorized("The bearer token is not valid yet.")
+        return Claim(self._rights(claims), target, expires_s)
+
+    def _proved(self, text: str) -> dict[str, Any]:
+        """What a token claims, once its signature is proved."""
+        if len(text.encode("utf-8", "replace")) > limits.BEARER_TOKEN_BYTES_MAX:
+            raise Unauthorized(
+                f"The token is longer than {limits.BEARER_TOKEN_BYTES_MAX} bytes."
+            )
+        parts = text.split(".")
+        if len(parts) != 3:
+            raise Unauthorized(_MALFORMED)
+        header = _read_json(parts[0])
+        if "crit" in header:
+            # An extension that must be understood, and none of them is.
+            raise Unauthorized("The bearer token needs an extension (crit).")
+        kid = header.get("kid")
+        key = self._keys.get(kid) if isinstance(kid, str) else None
+        if key is None:
+            raise Unauthorized("The bearer token names a key that is not in the JWKS.")
+        signature = _decode(parts[2])
+        # Signed is the text as it came, which is plain letters or it is no token.
+        _decode(parts[1])
+        signed = f"{parts[0]}.{parts[1]}".encode("ascii")
+        _verify(key, header.get("alg"), signature, signed)
+        return _read_json(parts[1])
+
+    def _rights(self, claims: Mapping[str, Any]) -> Right:
+        """The rights of all roles and scopes in a token, together."""
+        roles, scopes = claims.get("roles", []), claims.get("scp", "")
+        if not isinstance(roles, list) or not isinstance(scopes, str):
+            raise Unauthorized(_MALFORMED)
+        rights = Right(0)
+        for name in (*roles, *scopes.split()):
+            if isinstance(name, str):
+                rights |= self._options.roles.get(name, Right(0))
+        if not rights:
+            known = ", ".join(f"'{name}'" for name in self._options.roles)
+            raise Unauthorized(
+                f"The bearer token has no role or scope that gives a right ({known})."
+            )
+        return rights
+
+
+def _verify(key: PublicKey, algorithm: object, signature: bytes, signed: bytes) -> None:
+    """Return if the key made the signature with the algorithm that belongs to it."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric import ec, padding
+    from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
+    from cryptography.hazmat.primitives.hashes import SHA256
+
+    is_ec = isinstance(key, ec.EllipticCurvePublicKey)
+    if algorithm != ("ES256" if is_ec else "RS256"):
+        raise Unauthorized("The algorithm of the bearer token is not its key's own.")
+    try:
+        if not isinstance(key, ec.EllipticCurvePublicKey):
+            key.verify(signature, signed, padding.PKCS1v15(), SHA256())
+            return
+        if len(signature) != _ES256_BYTES:
+            raise Unauthorized(_NOT_PROVED)
+        half = _ES256_BYTES // 2
+        pair = (signature[:half], signature[half:])
+        encoded = encode_dss_signature(*(int.from_bytes(part, "big") for part in pair))
+        key.verify(encoded, signed, ec.ECDSA(SHA256()))
+    except InvalidSignature:
+        raise Unauthorized(_NOT_PROVED) from None
+
+
+def _is_for(audience: object, wanted: str) -> bool:
+    """Whether a token is for an audience; Entra writes it with a slash or without."""
+    given = audience if isinstance(audience, list) else [audience]
+    texts = [one.removesuffix("/") for one in given if isinstance(one, str)]
+    return wanted.removesuffix("/") in texts
+
+
+def _seconds(claims: Mapping[str, Any], name: str) -> int | None:
+    """A time of the token; a fraction or a huge number is no time."""
+    value = claims.get(name)
+    if value is None:
+        return None
+    if type(value) is not int or not 0 <= value <= limits.TOKEN_EXPIRY_SECONDS_MAX:
+        raise Unauthorized(f"The time '{name}' of the bearer token is no whole second.")
+    return value
+
+
+# -- JSON and base64 -----------------------------------------------------------------
+
+
+def _decode(text: str) -> bytes:
+    if not _BASE64URL.fullmatch(text) or len(text) % 4 == 1:
+        raise Unauthorized(_MALFORMED)
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
+def _read_json(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(_decode(text), object_pairs_hook=_unique)
+    except (ValueError, RecursionError):
+        raise Unauthorized(_MALFORMED) from None
+    if not isinstance(value, dict):
+        raise Unauthorized(_MALFORMED)
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse a key that is there twice: two readers would see two tokens."""
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        raise ValueError
+    return values
+
+
+# -- keys ----------------------------------------------------------------------------
+
+
+def read_keys(path: Path) -> dict[str, PublicKey]:
+    """The keys of a JWKS file that can prove tokens, by their names."""
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(limits.CONFIG_BYTES_MAX)
+        found = json.loads(data, object_pairs_hook=_unique)["keys"]
+        listed = [dict(key) for key in found]
+    except OSError as fault:
+        raise ConfigError(f"{path}: cannot be read: {fault.strerror}.") from None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise ConfigError(
+            f'{path}: is not a JWKS, which looks like {{"keys": [{{"kty": ...}}]}}.'
+        ) from None
+    keys: dict[str, PublicKey] = {}
+    for index, key in enumerate(listed):
+        if key.get("use", "sig") != "sig" or key.get("kty") not in _READERS:
+            continue
+        kid = key.get("kid")
+        if not isinstance(kid, str) or kid in keys:
+            raise ConfigError(f"{path}: keys[{index}] needs a 'kid' of its own.")
+        try:
+            keys[kid] = _READERS[key["kty"]](key)
+        except (ValueError, KeyError, TypeError, Unauthorized) as fault:
+            raise ConfigError(
+                f"{path}: keys[{index}] ('{kid}') cannot be used. RSA keys of "
+                f"{_RSA_BITS_MIN} bits and more and EC keys on P-256 can."
+            ) from fault
+    if not keys:
+        raise ConfigError(f"{path}: has no RSA or EC key that signs.")
+    return keys
+
+
+def _number(key: Mapping[str, Any], name: str) -> int:
+    return int.from_bytes(_decode(key[name]), "big")
+
+
+def _read_rsa(key: Mapping[str, Any]) -> PublicKey:
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicNumbers
+
+    public = RSAPublicNumbers(_number(key, "e"), _number(key, "n")).public_key()
+    if public.key_size < _RSA_BITS_MIN:
+        raise ValueError
+    return public
+
+
+def _read_ec(key: Mapping[str, Any]) -> PublicKey:
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    if key["crv"] != "P-256":
+        raise ValueError
+    numbers = ec.EllipticCurvePublicNumbers(
+        _number(key, "x"), _number(key, "y"), ec.SECP256R1()
+    )
+    return numbers.public_key()
+
+
+_READERS: dict[str, Callable[[Mapping[str, Any]], PublicKey]] = {
+    "RSA": _read_rsa,
+    "EC": _read_ec,
+}

@@ -1,0 +1,102 @@
+"""The server as a process of its own, as a user starts it.
+
+Owns the command line, the ready line and the end of the process. A test talks to it
+only through sockets. Knows nothing about clients or about which entities a test wants.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_STOP_SECONDS_MAX = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where one namespace is found."""
+
+    connection_string: str
+    amqp_port: int
+    amqps_port: int
+    http_port: int
+    https_port: int
+
+    def secured(self, host: str) -> str:
+        """The connection string without the words that turn TLS off."""
+        return ";".join(
+            f"Endpoint=sb://{host}" if part.startswith("Endpoint=") else part
+            for part in self.connection_string.split(";")
+            if part and not part.startswith("UseDevelopmentEmulator")
+        )
+
+    def signed(self, key_name: str, key: str) -> str:
+        """The connection string with another key."""
+        text = re.sub(
+            "SharedAccessKeyName=[^;]*",
+            f"SharedAccessKeyName={key_name}",
+            self.connection_string,
+        )
+        return re.sub("SharedAccessKey=[^;]*", f"SharedAccessKey={key}", text)
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running server."""
+
+    ca_file: str
+    namespaces: Mapping[str, Endpoint]
+    log: Path
+
+
+@contextmanager
+def serving(folder: Path, config: Mapping[str, Any]) -> Iterator[Server]:
+    """Run a server with the namespaces of a configuration until the block ends.
+
+    Fails if the server has met a bug of its own, or does not stop when it is asked to.
+    """
+    file = folder / "namespaces.json"
+    file.write_text(json.dumps(config))
+    names = [namespace["name"] for namespace in config["namespaces"]]
+    command = [sys.executable, "-m", "twinbus.cli.main", "serve", "--dev"]
+    command += [word for name in names for word in ("--namespace", name)]
+    command += ["--data", str(folder / "data"), "--config", str(file)]
+    for port in ("amqp", "amqps", "http", "https"):
+        command += [f"--{port}-port", "0"]
+    log = folder / "server.log"
+    with (
+        log.open("wb") as errors,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors) as process,
+    ):
+        try:
+            yield _ready(process, log)
+        finally:
+            process.terminate()
+            try:
+                code = process.wait(_STOP_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+    said = log.read_text()
+    assert code == 0, f"the server ended with {code}:\n{said}"
+    assert "Traceback" not in said, said
+
+
+def _ready(process: subprocess.Popen[bytes], log: Path) -> Server:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line, f"the server did not start:\n{log.read_text()}"
+    ready = json.loads(line)
+    assert ready["ready"] is True
+    endpoints = {
+        name: Endpoint(**{field: entry[field] for field in Endpoint.__slots__})
+        for name, entry in ready["namespaces"].items()
+    }
+    return Server(ready["ca_file"], endpoints, log)

@@ -1,0 +1,62 @@
+"""The named queries: each has a description, is called, and finds rows by an index."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+
+import pytest
+
+from twinbus.errors import Bug
+from twinbus.store import queries
+from twinbus.store.sqlite import SqliteStore
+
+TOPICS = ("containers", "entities", "locks", "messages", "sessions", "times")
+
+
+@pytest.fixture(scope="module")
+def named() -> dict[str, str]:
+    return queries.load("sqlite", *TOPICS)
+
+
+def test_every_query_of_every_file_is_loaded_and_called(named: dict[str, str]) -> None:
+    folder = files("twinbus.store")
+    there = {path.name for path in (folder / "sql" / "sqlite").iterdir()}
+    assert there == {f"{topic}.sql" for topic in TOPICS} | {"migrations"}
+    python = "".join(
+        path.read_text("utf-8")
+        for path in folder.iterdir()
+        if path.name.startswith("sqlite")
+    )
+
+    called = {name for name in named if f'"{name}"' in python}
+
+    # Those of one kind are called in a loop.
+    assert {name for name in named if name not in called} == {
+        name for name in named if name.startswith("empty_")
+    }
+
+
+def test_no_query_reads_a_whole_table_or_sorts(named: dict[str, str]) -> None:
+    store = SqliteStore.memory()
+    # These are few: entities, and sessions whose lock has ended just now.
+    allowed = {"containers", "entities", "free_entity", "last_entity", "ended_session"}
+    for name in named.keys() - allowed:
+        sql = named[name]
+        marks = dict.fromkeys(re.findall(r":(\w+)", sql), 0)
+        values = marks or (0,) * sql.count("?")
+        plan = store._connection.execute(f"EXPLAIN QUERY PLAN {sql}", values)
+        for *_, step in plan.fetchall():
+            scan = re.match(r"SCAN (?!wanted|json_each|CONSTANT ROW)", step)
+            assert scan is None, (name, step)
+            assert "TEMP B-TREE" not in step, (name, step)
+    store.close()
+
+
+def test_a_query_needs_a_description_and_a_name_of_its_own() -> None:
+    good = "-- name: one\n-- Says what.\nSELECT 1;\n"
+
+    assert queries.parse(good) == {"one": "SELECT 1"}
+    for bad in ("-- name: one\nSELECT 1;\n", good + good):
+        with pytest.raises(Bug):
+            queries.parse(bad)
