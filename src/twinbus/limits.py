@@ -37,6 +37,8 @@ CONNECTIONS_PER_ADDRESS_MAX = 1000
 # Azure announces 4,999 as channel-max. The JavaScript SDK uses a session per link.
 SESSIONS_PER_CONNECTION_MAX = 5000
 LINKS_PER_SESSION_MAX = 256
+# Two for each of its sessions; each link costs some 4 KiB.
+LINKS_PER_CONNECTION_MAX = 10_000
 # As Azure; enforced at twice this, because the Python SDK's heartbeat may be late.
 IDLE_TIMEOUT_MS = 240_000
 # Frames that a peer may send before it has to wait for a window update.
@@ -77,6 +79,9 @@ FILTERS_PER_TOPIC_MAX = 2000
 FILTER_CHARS_MAX = 1024
 FILTER_EXPRESSIONS_MAX = 32
 FORWARD_HOPS_MAX = 4
+# Copies of one message that are forwarded. Four hops between topics with ten
+# subscriptions each would otherwise make a hundred thousand of one, in one turn.
+FORWARD_COPIES_MAX = 10_000
 AUTHORIZATION_RULES_MAX = 12
 
 # -- requests --------------------------------------------------------------------
@@ -185,6 +190,8 @@ STAGE_BYTES_MAX = 16 * 1024 * 1024
 TRANSACTIONS_OPEN_MAX = 100
 # What they may hold in memory together: the largest message and some more.
 TRANSACTION_BYTES_MAX = 128 * 1024 * 1024
+# Messages of which a connection has sent only a part, on all its links: as above.
+ASSEMBLY_BYTES_MAX = 128 * 1024 * 1024
 
 # -- the client ----------------------------------------------------------------------
 

@@ -129,6 +129,9 @@ def test_the_only_namespace_needs_no_name(run: Run, tmp_path: Path) -> None:
     assert len(one.json) == 1
     assert two.code == 2
     assert "contoso, fabrikam" in two.err
+    other = run("queue", "list", "--data", tmp_path, "--namespace", "other")
+    assert other.code == 2
+    assert "has no namespace other, only contoso, fabrikam" in other.err
 
 
 def test_a_folder_without_namespaces_is_not_made(run: Run, tmp_path: Path) -> None:
@@ -161,3 +164,4 @@ def test_help_shows_the_commands_and_the_exit_codes(run: Run) -> None:
     assert "--lock-duration" in queue.out
     assert "--requires-session" in queue.out
     assert nothing.code == 2
+    assert run("--version").out.startswith("twinbus ")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.run import Result, Run, served
+from twinbus.cli.output import Listing
 from twinbus.core.sas import DEV_KEY_NAME, DEV_KEY_TEXT
 
 CONFIG = """
@@ -69,6 +72,54 @@ def test_a_dead_lettered_message_is_found_and_purged(message: Run) -> None:
         "purged": 3
     }
     assert message("peek", "orders", "--dead-letter").json == []
+
+
+def test_an_abandoned_message_is_shown_once(message: Run) -> None:
+    message("send", "orders", "again")
+
+    options = ("--settle", "abandon", "--max", 5, "--wait", 1)
+    (first,) = message("receive", "orders", *options).json
+    (second,) = message("receive", "orders", "--wait", 1).json
+
+    assert (first["delivery_count"], second["delivery_count"]) == (0, 1)
+
+
+def test_a_body_that_is_not_text_is_sent_and_shown(
+    message: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xffa\n")))
+    message("send", "orders", "-")
+
+    (received,) = message("receive", "orders").json
+
+    assert received["body"] == "\\xffa\n"
+
+
+def test_what_came_before_a_failure_is_printed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail() -> None:
+        with Listing(("a",), True) as listing:
+            listing.add([{"a": 1}])
+            listing.add([{"a": 2}, {"a": 3}])
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+
+    assert json.loads(capsys.readouterr().out) == [{"a": 1}, {"a": 2}, {"a": 3}]
+
+
+def test_a_cell_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with Listing(("a", "b"), False) as listing:
+        listing.add([{"a": "x\n\x1b[31m", "b": ["Send", "Listen"]}])
+        listing.add([{"a": "y", "b": []}])
+
+    assert capsys.readouterr().out.splitlines() == [
+        "a            b",
+        "x\\n\\x1b[31m  Send, Listen",
+        "y            -",
+    ]
 
 
 def test_a_subscription_is_read_through_its_topic(message: Run) -> None:

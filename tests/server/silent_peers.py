@@ -14,7 +14,7 @@ import contextlib
 import resource
 import sys
 
-from tests.server.strangers import WAYS, Stranger
+from tests.server.strangers import WAYS, Stranger, until
 
 _CONNECTS_AT_A_TIME = 100
 _BACK_SECONDS = 1
@@ -48,10 +48,9 @@ async def run(port: int, count: int) -> None:
         asyncio.create_task(_stay(peer, port, ways[number % len(ways)]))
         for number, peer in enumerate(peers)
     ]
+    talking = [p for number, p in enumerate(peers) if ways[number % len(ways)]]
     # Until each has the answer to what it said: from now on nothing happens.
-    for number, peer in enumerate(peers):
-        while ways[number % len(ways)] and not peer.received and not peer.lost.is_set():
-            await asyncio.sleep(0.01)
+    await until(lambda: all(p.received or p.lost.is_set() for p in talking))
     print("ready", flush=True)
     await asyncio.to_thread(sys.stdin.read)
     for task in tasks:

@@ -108,6 +108,9 @@ def _each(change: str) -> tuple[str, ...]:
     return tuple(change.format(path) for path in THIS)
 
 
+# `area/order` is no parent of `area/orders`.
+SHORTER = tuple(path[:-1] for path in THIS)
+
 # Everything that a claim could be about, seen from the entities under test.
 SCOPES: dict[str, Scope] = {
     "this entity, by its own rule": Scope(THIS, THIS, THIS),
@@ -117,6 +120,8 @@ SCOPES: dict[str, Scope] = {
     "the queue above, by its own rule": Scope(("area",), ("area",), ()),
     "a sibling, by its own rule": Scope(_each("{}2"), _each("{}2"), ()),
     "a sibling, by a rule of the namespace": Scope(("",), _each("{}2"), ()),
+    "a shorter name, by its own rule": Scope(SHORTER, SHORTER, ()),
+    "a shorter name, by a rule of the namespace": Scope(("",), SHORTER, ()),
     "a queue below, by its own rule": Scope(_each("{}/b"), _each("{}/b"), ()),
     "a queue below, by a rule of the namespace": Scope(("",), _each("{}/b"), ()),
     "the dead letters alone": Scope(
@@ -148,7 +153,7 @@ def _topic(name: str) -> TopicConfig:
 
 
 def _config(namespace: str, root: str) -> NamespaceConfig:
-    queues = ["area", ORDERS]
+    queues = ["area", ORDERS, *SHORTER]
     queues += [f"{ORDERS}2", f"{SESSIONS}2", f"{EVENTS}2"]
     queues += [f"{ORDERS}/b", f"{SESSIONS}/b", f"{EVENTS}/b"]
     plain = [QueueDescription(q, authorization_rules=_rules(q)) for q in queues]

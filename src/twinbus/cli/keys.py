@@ -25,7 +25,8 @@ app = typer.Typer(
 
 Name = Annotated[str, typer.Argument(help="The name of the authorization rule.")]
 Rights = Annotated[
-    list[str], typer.Option("--right", help="Send, Listen or Manage; several.")
+    list[str],
+    typer.Option("--right", metavar="RIGHT", help="Send, Listen or Manage; several."),
 ]
 Secondary = Annotated[
     bool, typer.Option("--secondary", help="Change the secondary key instead.")

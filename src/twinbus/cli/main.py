@@ -16,6 +16,7 @@ import gc
 import importlib
 import sys
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
@@ -32,7 +33,16 @@ NOT_TRIED = 2
 
 # Each is a module beside this one with an `app`. The first is a command, the others
 # are groups of commands.
-PARTS = ("serve", "queue", "topic", "subscription", "rule", "keys", "message")
+PARTS = (
+    "serve",
+    "namespace",
+    "queue",
+    "topic",
+    "subscription",
+    "rule",
+    "keys",
+    "message",
+)
 
 _HELP = "A Service-Bus-compatible namespace server, and its administration."
 _EPILOG = "Exit codes: 0 it worked; 1 it failed; 2 options or files cannot be used."
@@ -49,12 +59,35 @@ def build(parts: Sequence[str] = PARTS) -> typer.Typer:
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
-    # A callback keeps the name of a command that stands alone.
-    app.callback()(lambda: None)
+    # A callback also keeps the name of a command that stands alone.
+    app.callback()(_top)
     for part in parts:
         module = importlib.import_module(f"twinbus.cli.{part}")
         app.add_typer(module.app, name=None if part == "serve" else part)
     return app
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        print(f"twinbus {version('twinbus')}")
+        raise typer.Exit
+
+
+_Version = Annotated[
+    bool,
+    typer.Option(
+        "--version",
+        callback=_print_version,
+        is_eager=True,
+        help="Show the version and exit.",
+    ),
+]
+
+
+def _top(version: _Version = False) -> None:
+    """Options that stand before any command."""
 
 
 def exit_code(error: TwinbusError) -> int:

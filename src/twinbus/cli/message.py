@@ -6,13 +6,14 @@ Works with any namespace, a twinbus server or Azure, through the official client
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinbus.cli.output import Json, pairs, progress, show, show_all
+from twinbus.cli.output import Json, Listing, pairs, progress, show, show_all
 from twinbus.cli.sdk import CaFile, ConnectionText, connected
 from twinbus.core.durations import parse_duration
 from twinbus.errors import ConfigError
@@ -87,8 +88,16 @@ def _shown(message: ServiceBusReceivedMessage) -> dict[str, Any]:
         "dead_letter_reason": message.dead_letter_reason,
         "dead_letter_description": message.dead_letter_error_description,
         "properties": {_plain(key): _plain(value) for key, value in properties.items()},
-        "body": str(message),
+        "body": _body(message),
     }
+
+
+def _body(message: ServiceBusReceivedMessage) -> str:
+    """The body as text; bytes that are not UTF-8 are escaped."""
+    try:
+        return str(message)
+    except UnicodeDecodeError:
+        return b"".join(message.body).decode("utf-8", "backslashreplace")
 
 
 def _plain(value: Any) -> Any:
@@ -109,19 +118,25 @@ def send(
     content_type: Annotated[str | None, typer.Option(help="Its type.")] = None,
     properties: Annotated[
         list[str] | None,
-        typer.Option("--property", metavar="NAME=VALUE", help="Of the application."),
+        typer.Option(
+            "--property",
+            metavar="NAME=VALUE",
+            help="An application property, as text; several.",
+        ),
     ] = None,
     time_to_live: Annotated[
         str | None, typer.Option(metavar="DURATION", help="For example PT1H.")
     ] = None,
     deliver_in: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="Not before that time.")
+        str | None,
+        typer.Option(metavar="DURATION", help="Not before this has passed: PT10M."),
     ] = None,
     ca_file: CaFile = None,
     as_json: Json = False,
 ) -> None:
     """Send a message to a queue or a topic."""
-    text = sys.stdin.read() if body == "-" else body
+    # Bytes as they are: what comes from a file need not be text.
+    content = sys.stdin.buffer.read() if body == "-" else body
     fields: dict[str, Any] = {
         "message_id": message_id,
         "session_id": session_id,
@@ -134,7 +149,7 @@ def send(
         due = datetime.now(UTC) + (_delta(deliver_in) or timedelta())
         fields["scheduled_enqueue_time_utc"] = due
     with connected(connection_string, ca_file) as client:
-        _send(client, entity, [text] * count, fields)
+        _send(client, entity, [content] * count, fields)
     show({"sent": count}, as_json)
 
 
@@ -143,15 +158,18 @@ def _delta(text: str | None) -> timedelta | None:
 
 
 def _send(
-    client: ServiceBusClient, entity: str, texts: list[str], fields: dict[str, Any]
+    client: ServiceBusClient,
+    entity: str,
+    bodies: Sequence[str | bytes],
+    fields: dict[str, Any],
 ) -> None:
     from azure.servicebus import ServiceBusMessage
 
     given = {name: value for name, value in fields.items() if value is not None}
-    with client.get_queue_sender(entity) as sender, progress(len(texts)) as advance:
-        for start in range(0, len(texts), _BATCH):
-            part = texts[start : start + _BATCH]
-            messages = [ServiceBusMessage(text, **given) for text in part]
+    with client.get_queue_sender(entity) as sender, progress(len(bodies)) as advance:
+        for start in range(0, len(bodies), _BATCH):
+            part = bodies[start : start + _BATCH]
+            messages = [ServiceBusMessage(body, **given) for body in part]
             # One message of any size goes alone; several must fit into a batch.
             sender.send_messages(messages if len(messages) > 1 else messages[0])
             advance(len(part))
@@ -178,19 +196,28 @@ def receive(
     if settle not in known:
         raise ConfigError(f"--settle {settle} is not one of {', '.join(known)}.")
     place = Place(entity, subscription, session_id, dead_letter)
-    shown: list[dict[str, Any]] = []
+    # Abandoned messages come again at once, so they are held until the end.
+    held: list[ServiceBusReceivedMessage] = []
+    count = 0
     with (
         connected(connection_string, ca_file) as client,
         place.receiver(client) as receiver,
+        Listing(_COLUMNS, as_json) as listing,
     ):
-        while len(shown) < maximum:
-            part = receiver.receive_messages(maximum - len(shown), max_wait_time=wait)
-            for message in part:
-                shown.append(_shown(message))
-                getattr(receiver, settlement)(message)
+        while count < maximum:
+            part = receiver.receive_messages(maximum - count, max_wait_time=wait)
             if not part:
                 break
-    show_all(shown, _COLUMNS, as_json)
+            count += len(part)
+            # First of all: a message that nobody has seen must not be gone.
+            listing.add([_shown(message) for message in part])
+            if settle == "abandon":
+                held += part
+                continue
+            for message in part:
+                getattr(receiver, settlement)(message)
+        for message in held:
+            receiver.abandon_message(message)
 
 
 @app.command()

@@ -50,6 +50,8 @@ def namespace_folder(data: Path, name: str | None) -> Path:
             f"{data} has no namespaces. Check --data; `twinbus serve` makes them, and "
             "so does `twinbus queue create --namespace NAME`."
         )
+    if name is not None:
+        raise ConfigError(f"{data} has no namespace {name}, only {known}.")
     raise ConfigError(f"Say which namespace with --namespace: {data} has {known}.")
 
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 
@@ -47,15 +47,58 @@ def show_all(
     results: Sequence[Mapping[str, Any]], columns: Sequence[str], as_json: bool
 ) -> None:
     """Print several things: all of each as JSON, or some columns of each."""
-    if as_json:
-        print(json.dumps(list(results)))
-        return
-    rows = [list(columns)]
-    rows += [[_text(result.get(column)) for column in columns] for result in results]
-    widths = [max(len(row[index]) for row in rows) for index in range(len(columns))]
-    for row in rows:
-        cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
-        print("  ".join(cells).rstrip())
+    with Listing(columns, as_json) as listing:
+        listing.add(results)
+
+
+class Listing:
+    """Several things, printed as they come: all of each as JSON, or some columns.
+
+    When `add` returns they are out, so that what was printed may then be taken away.
+    A command that fails prints no more; what it has begun is still JSON.
+    """
+
+    def __init__(self, columns: Sequence[str], as_json: bool) -> None:
+        self._columns = columns
+        self._as_json = as_json
+        self._widths = [0] * len(columns)
+        self._begun = False
+        self._count = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, failure: type[BaseException] | None, *_: object) -> None:
+        if failure is None:
+            self.add(())
+        if self._begun and self._as_json:
+            print("]", flush=True)
+
+    def add(self, results: Sequence[Mapping[str, Any]]) -> None:
+        """Print some more; the first call prints what stands above them as well."""
+        if self._as_json:
+            self._add_json(results)
+        else:
+            self._add_rows(results)
+        self._begun = True
+        self._count += len(results)
+        sys.stdout.flush()
+
+    def _add_json(self, results: Sequence[Mapping[str, Any]]) -> None:
+        before = ", " if self._count else ""
+        text = ", ".join(json.dumps(result) for result in results)
+        print("" if self._begun else "[", before if text else "", text, sep="", end="")
+
+    def _add_rows(self, results: Sequence[Mapping[str, Any]]) -> None:
+        columns = self._columns
+        rows = [] if self._begun else [list(columns)]
+        rows += [[_text(result.get(name)) for name in columns] for result in results]
+        for row in rows:
+            lengths = map(len, row)
+            self._widths = list(map(max, self._widths, lengths))
+        for row in rows:
+            cells = map(str.ljust, row, self._widths)
+            print("  ".join(cells).rstrip())
 
 
 def _text(value: Any) -> str:
@@ -63,9 +106,21 @@ def _text(value: Any) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return _one_line(", ".join(value)) or "-"
     if isinstance(value, Mapping | list):
         return json.dumps(value)
-    return str(value)
+    return _one_line(str(value))
+
+
+def _one_line(text: str) -> str:
+    """The text with line ends, tabs and commands to a terminal written out."""
+    if text.isprintable():
+        return text
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape").decode()
+        for one in text
+    )
 
 
 def time_text(time_ms: int) -> str | None:

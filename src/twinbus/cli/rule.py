@@ -18,7 +18,7 @@ from twinbus.core.names import EntityPath
 from twinbus.errors import ConfigError, EntityNotFound
 
 app = typer.Typer(
-    help="Rules of a subscription, while no server has the data folder.",
+    help="Rules of a subscription, while no server has its folder.",
     no_args_is_help=True,
 )
 

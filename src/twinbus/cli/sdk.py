@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from azure.servicebus import ServiceBusClient
 
 _RETRIES = 1
+# What to do about errors of the network, which say only what happened.
+_HINTS = {
+    "Connection refused": "Start the server, or check the host and the port.",
+    "CERTIFICATE_VERIFY_FAILED": "Name the server's authority with --ca-file.",
+}
 
 ConnectionText = Annotated[
     str,
@@ -74,4 +79,8 @@ def _why(error: Exception) -> str:
     """What happened, in one line; the client often keeps the reason inside."""
     inner = getattr(error, "inner_exception", None)
     texts = [" ".join(str(one).split()) for one in (error, inner) if one is not None]
-    return " ".join(dict.fromkeys(filter(None, texts))) or type(error).__name__
+    # The words of the server come last; what the client puts before them repeats them.
+    _, _, said = texts[-1].partition("Description: ")
+    why = said or " ".join(dict.fromkeys(filter(None, texts))) or type(error).__name__
+    hints = [hint for sign, hint in _HINTS.items() if sign in why]
+    return " ".join([f"{why.rstrip('.')}.", *hints])

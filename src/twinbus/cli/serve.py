@@ -42,7 +42,11 @@ _PORT = "The first namespace's {}; the next ones count up, 0 picks free ones."
 
 Names = Annotated[
     list[str] | None,
-    typer.Option("--namespace", help="A namespace to serve; several are allowed."),
+    typer.Option(
+        "--namespace",
+        metavar="NAME",
+        help="A namespace to serve; several. Otherwise those of --config.",
+    ),
 ]
 Dev = Annotated[
     bool,
@@ -69,15 +73,25 @@ AllowPlaintext = Annotated[
 ]
 Certificates = Annotated[
     list[Path] | None,
-    typer.Option("--certificate", help="A certificate chain; several by host name."),
+    typer.Option(
+        "--certificate",
+        metavar="FILE",
+        help="A certificate chain; several by host name.",
+    ),
 ]
 PrivateKeys = Annotated[
     list[Path] | None,
-    typer.Option("--private-key", help="Its key, in the order of --certificate."),
+    typer.Option(
+        "--private-key", metavar="FILE", help="Its key, in the order of --certificate."
+    ),
 ]
 TlsHosts = Annotated[
     list[str] | None,
-    typer.Option("--tls-host", help="One more name in the server's own certificate."),
+    typer.Option(
+        "--tls-host",
+        metavar="HOST",
+        help="One more name in the server's own certificate.",
+    ),
 ]
 MessageRate = Annotated[
     int | None,
@@ -92,7 +106,9 @@ JwtJwks = Annotated[
 ]
 JwtAudience = Annotated[
     str | None,
-    typer.Option(help="Whom the tokens are for; https://servicebus.azure.net."),
+    typer.Option(
+        help="Whom the tokens are for; otherwise https://servicebus.azure.net."
+    ),
 ]
 LogLevel = Annotated[str, typer.Option(help="debug, info, warning or error.")]
 LogFormat = Annotated[str, typer.Option(help="text, or json: an object per line.")]
@@ -140,7 +156,10 @@ def serve(
     log_level: LogLevel = "info",
     log_format: LogFormat = "text",
 ) -> None:
-    """Run namespaces until SIGTERM or SIGINT; print one JSON line when ready."""
+    """Run namespaces until SIGTERM or SIGINT.
+
+    Prints one JSON line when it is ready, with ports and connection strings.
+    """
     given = Given(
         names=namespace or [],
         dev=dev,

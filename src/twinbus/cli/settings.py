@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 _NOT_OPTIONS = frozenset(
     {"name", "topic_name", "created_at_ms", "updated_at_ms", "authorization_rules"}
 )
+# Where the name alone does not say what may be given.
+_DURATION = "As ISO 8601, for example PT30S."
+_HELP = {"status": "Active, Disabled, SendDisabled or ReceiveDisabled."}
 _TYPES: Mapping[str, Any] = {"int": int, "int | None": int, "bool": bool}
 
 _D = TypeVar("_D", QueueDescription, TopicDescription, SubscriptionDescription)
@@ -69,7 +72,7 @@ def _options(kind: type[Description]) -> Iterator[inspect.Parameter]:
         is_duration = item.name.endswith("_ms")
         value_type = str if is_duration else _TYPES.get(str(item.type), str)
         option = typer.Option(
-            help="As ISO 8601, for example PT30S." if is_duration else None,
+            help=_DURATION if is_duration else _HELP.get(item.name),
             metavar="DURATION" if is_duration else None,
         )
         yield inspect.Parameter(

@@ -13,7 +13,7 @@ from twinbus.core.entity import SubscriptionDescription
 from twinbus.core.names import EntityPath
 
 app = typer.Typer(
-    help="Subscriptions of a namespace, while no server has its data folder.",
+    help="Subscriptions of a topic, while no server has its folder.",
     no_args_is_help=True,
 )
 
@@ -79,7 +79,7 @@ def update(
     as_json: Json = False,
     **settings: Any,
 ) -> None:
-    """Change settings of a subscription; those that are not given stay as they are."""
+    """Change settings of a subscription; the others stay."""
     with opened(data, namespace) as (place, now_ms):
         old = find(place, EntityPath(topic, name), "subscription").description
         assert isinstance(old, SubscriptionDescription)

@@ -74,7 +74,7 @@ def update(
     as_json: Json = False,
     **settings: Any,
 ) -> None:
-    """Change settings of a topic; those that are not given stay as they are."""
+    """Change settings of a topic; the others stay as they are."""
     with opened(data, namespace) as (place, now_ms):
         old = find(place, EntityPath(name), "topic").description
         assert isinstance(old, TopicDescription)

@@ -46,7 +46,13 @@ def session_name(filters: dict[Any, Any]) -> str | None:
     value = filters[SESSION_FILTER]
     if isinstance(value, Described):
         value = value.value
-    if value is None or (isinstance(value, str) and not isinstance(value, Symbol)):
+    if value is None:
+        return None
+    if isinstance(value, str) and not isinstance(value, Symbol):
+        if len(value) > limits.SESSION_ID_CHARS_MAX:
+            raise InvalidField(
+                f"A session id has at most {limits.SESSION_ID_CHARS_MAX} characters."
+            )
         return value
     raise InvalidField("The session filter must be a string or null.")
 

@@ -167,6 +167,8 @@ class CoordinatorNode:
 
 
 def _attach_coordinator(connection: ServerConnection, link: Link) -> None:
+    if link.sends:
+        raise InvalidField("A coordinator sends nothing: attach as a sender.")
     node = CoordinatorNode(connection)
     connection.claims.allow(*node.needed)
     link.owner = node

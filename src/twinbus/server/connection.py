@@ -34,7 +34,13 @@ from twinbus.wire.events import (
     Opened,
 )
 from twinbus.wire.link import Link, LinkState
-from twinbus.wire.performatives import Attach, Error, Open, TransactionalState
+from twinbus.wire.performatives import (
+    Attach,
+    Error,
+    Open,
+    Received,
+    TransactionalState,
+)
 from twinbus.wire.types import Symbol
 
 log = logging.getLogger("twinbus.connection")
@@ -42,6 +48,8 @@ log = logging.getLogger("twinbus.connection")
 # Said in `open`: this server takes pings and never stores them.
 PING_CAPABILITY = "twinbus:ping"
 _CHECK_SECONDS = 15.0
+# What a client may say of a delivery without deciding about it.
+_NO_OUTCOMES = (type(None), Received)
 
 
 class ServerConnection(asyncio.Protocol):
@@ -140,6 +148,10 @@ class ServerConnection(asyncio.Protocol):
             if timer is not None:
                 timer.cancel()
         self.engine.state = ConnectionState.CLOSED
+        self._close_links()
+
+    def _close_links(self) -> None:
+        """Nothing more is taken for a client that could not be told of it."""
         for session in list(self.engine.sessions.values()):
             for link in list(session.links.values()):
                 self.close_link(link)
@@ -187,6 +199,7 @@ class ServerConnection(asyncio.Protocol):
 
     def close(self, error: Error | None = None) -> None:
         """Close the connection; the client is told why and has a moment to answer."""
+        self._close_links()
         self.engine.close(error)
         self.flush()
         if self._transport is not None and not self._transport.is_closing():
@@ -304,6 +317,7 @@ class ServerConnection(asyncio.Protocol):
         elif kind is Opened:
             self._open(cast("Opened", event).performative)
         elif kind is Closed:
+            self._close_links()
             self.flush()
 
     def _open(self, peer: Open) -> None:
@@ -338,6 +352,10 @@ class ServerConnection(asyncio.Protocol):
         for node, deliveries in by_node.items():
             if not isinstance(node, ReceiveNode):
                 continue
+            if not event.settled and type(event.state) in _NO_OUTCOMES:
+                # Only a word on how far the client has come.
+                continue
+            node.decided(deliveries)
             part = event._replace(deliveries=deliveries)
             if type(event.state) is TransactionalState:
                 self.transactions.add_settle(node, part)

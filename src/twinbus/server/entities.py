@@ -155,12 +155,13 @@ class Entities:
 
         Entities that are still there stay the same objects: links hold them.
         """
-        self._by_key.clear()
-        self._known = self._by_id
-        self._by_id = {}
+        # Read first: if that fails, all stays as it was.
         rows = sorted(
             self._store.entities(), key=lambda row: row.kind == "subscription"
         )
+        self._by_key.clear()
+        self._known = self._by_id
+        self._by_id = {}
         for row in rows:
             self._add(row)
         self._known = {}

@@ -10,11 +10,14 @@ Knows nothing about tokens.
 from __future__ import annotations
 
 import ipaddress
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from twinbus import limits
 from twinbus.errors import Unauthorized
+
+log = logging.getLogger("twinbus.claims")
 
 TOO_MANY = "There were too many failures from this address. Wait and try again."
 
@@ -37,7 +40,9 @@ class Failures:
             raise Unauthorized(TOO_MANY)
         try:
             yield
-        except Unauthorized:
+        except Unauthorized as error:
+            # No more than ten and one a second, so it cannot fill a disk.
+            log.warning("refused a token from %s: %s", address, error.text)
             self._note(key, now_ms)
             raise
 

@@ -24,7 +24,7 @@ from twinbus.clock import Clock
 from twinbus.errors import Bug, StoreFault, TwinbusError
 from twinbus.server.counters import COMMANDS, SECONDS, Histogram
 from twinbus.server.namespace import Namespace
-from twinbus.wire.link import Link
+from twinbus.wire.link import Link, LinkState
 from twinbus.wire.performatives import Error
 
 log = logging.getLogger("twinbus.host")
@@ -233,19 +233,35 @@ class Host:
             self.commit_seconds.observe(self._loop.time() - committing)
         except StoreFault as fault:
             self._stop_accepting(fault, commands, staged)
+            self._tell_room()
             return
         except Exception as error:
             log.exception("a turn of %s failed", self.namespace.name)
             self._undo(Bug(f"{type(error).__name__}: {error}"), commands, staged)
+            # Who would have been fed looks again; not at once, if it fails again.
+            self._hungry.update(self._consumers)
+            self._loop.call_later(_TIMER_SECONDS_MIN, self.wake)
+            self._tell_room()
             return
         for command in done:
-            command.release()
+            self._tell(command.release)
         for command, reason in refused:
-            command.fail(reason)
+            self._tell(command.fail, reason)
         for consumer in staged:
-            consumer.release()
+            self._tell(consumer.release)
         self._tell_changes()
         self.turn_seconds.observe(self._loop.time() - started)
+        self._tell_room()
+
+    def _tell(self, call: Callable[..., None], *arguments: TwinbusError) -> None:
+        """Tell one; a defect in that must not keep the news from the others."""
+        try:
+            call(*arguments)
+        except Exception:
+            log.exception("somebody in %s could not be told", self.namespace.name)
+
+    def _tell_room(self) -> None:
+        """Connections that waited because of the crowd may read again."""
         if self.on_room and not self.crowded:
             waiting, self.on_room = self.on_room, []
             for resume in waiting:
@@ -296,6 +312,8 @@ class Host:
         )
         for link, (owner, connection) in list(self._links.items()):
             if owner == entity:
+                if link.state is LinkState.ASKED:
+                    link.refuse(error)
                 link.detach(error)
                 connection.close_link(link)
         # Who waits without a link finds out by looking.
@@ -342,23 +360,31 @@ class Host:
         namespace.ended_sessions.clear()
         namespace.deleted.clear()
         for command in commands:
-            command.fail(error)
+            self._tell(command.fail, error)
         for consumer in staged:
-            consumer.fail(error)
+            self._tell(consumer.fail, error)
 
     def try_recover(self) -> None:
         """Ask a stopped store whether it takes writes again."""
         if self._closing:
             return
-        if not self.namespace.store.recover():
+        if not self._recovered():
             self._loop.call_later(_RECOVER_SECONDS, self.try_recover)
             return
         log.warning("store of %s accepts again", self.namespace.name)
-        self.namespace.entities.reload()
         self.fault = None
         self._tick_due = True
         self._hungry.update(self._consumers)
         self.wake()
+
+    def _recovered(self) -> bool:
+        try:
+            if not self.namespace.store.recover():
+                return False
+            self.namespace.entities.reload()
+        except StoreFault:
+            return False
+        return True
 
     def _in_use(self, entity: int) -> bool:
         return any(entity + which in self._consumers for which in range(3))

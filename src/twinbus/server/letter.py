@@ -7,11 +7,13 @@ routing needs; nothing is decoded before a rule asks for it.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from twinbus.core.filter_values import MISSING, fold
 from twinbus.core.filters import Changes
+from twinbus.errors import PeerError
 from twinbus.store.base import Record, Stored
 from twinbus.wire import sections
 from twinbus.wire.sections import Incoming
@@ -36,20 +38,26 @@ def _to_wire(value: object) -> object:
         return Timestamp(int(zoned.timestamp() * 1000))
     if isinstance(value, timedelta):
         ticks = value // timedelta(microseconds=1) * 10
-        return Described(Symbol("com.microsoft:timespan"), ticks)
+        return Described(Symbol(_TIMESPAN), ticks)
     return value
 
 
 def _from_wire(value: object) -> object:
     """A property as filters compare it."""
-    if isinstance(value, Timestamp):
-        return _EPOCH + timedelta(milliseconds=int(value))
-    if isinstance(value, Described) and value.descriptor == "com.microsoft:timespan":
-        return timedelta(microseconds=int(value.value) // 10)
+    try:
+        if isinstance(value, Timestamp):
+            return _EPOCH + timedelta(milliseconds=int(value))
+        if isinstance(value, Described) and value.descriptor == _TIMESPAN:
+            ticks = value.value
+            return timedelta(microseconds=ticks // 10) if type(ticks) is int else None
+    except OverflowError:
+        # A time that no calendar has is unknown.
+        return None
     return value
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TIMESPAN = "com.microsoft:timespan"
 
 
 class Letter:
@@ -92,9 +100,12 @@ class Letter:
     def stored(cls, stored: Stored, now_ms: int) -> Letter:
         """A kept message that goes on to another container."""
         letter = cls(stored.head, stored.bare)
-        fields = sections.read_properties(stored.bare)
-        letter.message_id = fields[sections.MESSAGE_ID]
-        letter.session_id = fields[sections.GROUP_ID]
+        letter.session_id = stored.session
+        # What rules have added may be more than is read: it travels all the same.
+        with suppress(PeerError):
+            fields = sections.read_properties(stored.bare)
+            letter.message_id = fields[sections.MESSAGE_ID]
+            letter.session_id = fields[sections.GROUP_ID]
         letter.origin = stored.origin
         letter.source = stored.source
         if stored.expires_ms is not None:

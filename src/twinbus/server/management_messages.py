@@ -262,6 +262,7 @@ def _check_change(call: Call, stored: Stored, changes: dict[str, Any]) -> None:
         raise InvalidField(
             f"The properties of message {stored.sequence} cannot be read: {error.text}"
         ) from None
+    call.namespace.changed(stored, changes)
     if len(bare) > max(call.message_bytes_max, len(stored.bare)) and changes:
         raise MessageTooLarge(
             f"With the properties to modify, the message has {len(bare)} bytes; "

@@ -23,6 +23,7 @@ from twinbus.errors import (
     InvalidField,
     LockLost,
     MessageTooLarge,
+    PeerError,
     QuotaExceeded,
 )
 from twinbus.server.entities import Entities, Entity
@@ -66,7 +67,7 @@ class Namespace:
         self.in_use: Callable[[int], bool] = lambda _container: False
         self._bucket = Bucket(rate) if rate is not None else None
         self._new_id = new_id
-        self._idle_check_ms = 0
+        self._idle_checked_ms = 0
 
     # -- sending ---------------------------------------------------------------------
 
@@ -221,6 +222,7 @@ class Namespace:
         stored = self.store.held(lock, now_ms)
         if stored is None:
             raise LockLost
+        self.changed(stored, marks)
         if stored.container & 3:
             # A dead-letter queue has none of its own: the message stays, marked.
             self._change(lock, marks, now_ms)
@@ -234,8 +236,33 @@ class Namespace:
         stored = self.store.held(lock, now_ms)
         if stored is None:
             raise LockLost
-        bare = sections.with_application_properties(stored.bare, changes)
+        bare = self.changed(stored, changes)
         self.store.replace(stored.id, stored.head, bare)
+
+    def changed(self, stored: Stored, changes: dict[str, Any]) -> bytes:
+        """The message with properties set; refuses what nobody could read again."""
+        if not changes:
+            return stored.bare
+        try:
+            bare = sections.with_application_properties(stored.bare, changes)
+            sections.read_application_properties(bare)
+        except PeerError as error:
+            raise InvalidField(
+                f"The properties of message {stored.sequence} cannot be changed: "
+                f"{error.text}"
+            ) from None
+        entity = self.entities.of_container(stored.container)
+        bytes_max = limits.MESSAGE_BYTES_MAX
+        if entity is not None:
+            bytes_max = entity.message_bytes_max
+        # As large as a message may be, and as much again as properties may have.
+        bytes_max += limits.PROPERTIES_BYTES_MAX
+        if len(bare) > max(bytes_max, len(stored.bare)):
+            raise MessageTooLarge(
+                f"With these properties the message has {len(bare)} bytes; at most "
+                f"{bytes_max} are allowed."
+            )
+        return bare
 
     def _returned(self, ended: Sequence[Ended], now_ms: int) -> None:
         """Messages came back with their count raised."""
@@ -279,8 +306,9 @@ class Namespace:
         due = store.due(now_ms, _SWEEP_MAX)
         for stored in due:
             self.router.activate(stored, now_ms)
-        if now_ms >= self._idle_check_ms:
-            self._idle_check_ms = now_ms + _IDLE_CHECK_MS
+        # Also when the clock was set back.
+        if abs(now_ms - self._idle_checked_ms) >= _IDLE_CHECK_MS:
+            self._idle_checked_ms = now_ms
             store.forget_duplicates(now_ms)
             self._delete_idle(now_ms)
         return max(len(locks), sessions, len(expired), len(due)) >= _SWEEP_MAX
@@ -337,10 +365,13 @@ class Namespace:
 def _check_fields(message: Incoming) -> None:
     """Refuse ids that are too long, and keys that contradict each other."""
     message_id = message.message_id
-    if isinstance(message_id, str) and len(message_id) > limits.MESSAGE_ID_CHARS_MAX:
-        raise InvalidField(
-            f"A message id has at most {limits.MESSAGE_ID_CHARS_MAX} characters."
-        )
+    if isinstance(message_id, str | bytes):
+        if len(message_id) > limits.MESSAGE_ID_CHARS_MAX:
+            raise InvalidField(
+                f"A message id has at most {limits.MESSAGE_ID_CHARS_MAX} characters."
+            )
+    elif message_id is not None and not isinstance(message_id, int | uuid.UUID):
+        raise InvalidField("A message id is text, a number, a uuid or bytes.")
     session_id = message.session_id
     if session_id is not None and len(session_id) > limits.SESSION_ID_CHARS_MAX:
         raise InvalidField(

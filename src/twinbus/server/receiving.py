@@ -20,13 +20,18 @@ from twinbus.server.replies import wire_error
 from twinbus.server.settling import Release, ReleaseSession, SettleRun
 from twinbus.server.tokens import tag_bytes, token_bytes
 from twinbus.store.base import SEQUENCE_MASK, Lock, SessionGrant, Stored
-from twinbus.wire.events import Disposed
+from twinbus.wire.events import Disposed, Outgoing
 from twinbus.wire.link import Link, LinkState
+from twinbus.wire.performatives import Released
 from twinbus.wire.rendering import render_locked
 
 if TYPE_CHECKING:
     from twinbus.server.connection import ServerConnection
     from twinbus.server.namespace import Namespace
+
+
+_RELEASED = Released()
+_LOST_LOOK_MS = 1_000
 
 
 class ReceiveNode:
@@ -54,6 +59,8 @@ class ReceiveNode:
         # The last look found as much as it asked for: there may be more.
         self._more = False
         self._settle_run: SettleRun | None = None
+        # When deliveries with lost locks were looked for.
+        self._looked_ms = 0
 
     def open(self) -> None:
         """The attach has been answered: take part."""
@@ -70,10 +77,15 @@ class ReceiveNode:
         if self.link.echo and not self.link.drain:
             self.link.write_flow()
 
+    def decided(self, deliveries: list[Outgoing]) -> None:
+        """The client has spoken; what it says again about them is not heard."""
+        unsettled = self.link.session.unsettled
+        for delivery in deliveries:
+            unsettled.pop(delivery.delivery_id, None)
+        self.unsettled -= len(deliveries)
+
     def on_disposed(self, event: Disposed) -> None:
         """The client settles deliveries."""
-        if event.settled:
-            self.unsettled -= len(event.deliveries)
         run = self._settle_run
         if run is None or run.taken:
             run = self._settle_run = SettleRun(self)
@@ -86,6 +98,7 @@ class ReceiveNode:
         """The link is gone. Locks stay until they end; a session's end at once."""
         host = self.connection.host
         host.remove_consumer(self.container, self)
+        self._return_staged()
         if self.grant is not None:
             host.session_holders.pop((self.container, self.grant.nonce), None)
             host.submit(ReleaseSession(self.container, self.grant))
@@ -115,12 +128,47 @@ class ReceiveNode:
             )
             self.connection.flush_soon()
             return False
+        if self._unsent():
+            return False
+        if link.credit > 0 and self.unsettled >= limits.UNSETTLED_PER_LINK_MAX:
+            self._forget_lost(namespace, now_ms)
         room = min(share, link.credit, limits.UNSETTLED_PER_LINK_MAX - self.unsettled)
         if room > 0:
             room = self._fitting(namespace, room)
             if room > 0:
                 self._take(namespace, now_ms, room)
         return bool(self._staged) or self._draining
+
+    def _unsent(self) -> bool:
+        """Whether so much waits for the client's window that no more is taken."""
+        engine = self.connection.engine
+        if not self.link.session.blocked and (
+            engine.blocked_bytes <= limits.STAGE_BYTES_MAX
+        ):
+            return False
+        engine.on_unblocked[self._go_on] = None
+        return True
+
+    def _go_on(self) -> None:
+        if self.link.state is LinkState.ATTACHED:
+            self.connection.host.hungry(self.container)
+
+    def _forget_lost(self, namespace: Namespace, now_ms: int) -> None:
+        """Deliveries whose locks have ended take no place, though nobody settles them.
+
+        The Python SDK never speaks of them again. Looked at once a second at most.
+        """
+        if abs(now_ms - self._looked_ms) < _LOST_LOOK_MS:
+            return
+        self._looked_ms = now_ms
+        session = self.link.session
+        mine = [each for each in session.unsettled.values() if each.link is self.link]
+        held = namespace.store.holding([each.cookie for each in mine], now_ms)
+        lost = [each for each, ok in zip(mine, held, strict=True) if not ok]
+        self.decided(lost)
+        for delivery in lost:
+            session.settle(delivery.delivery_id, delivery.delivery_id, _RELEASED)
+        self.connection.flush_soon()
 
     def _fitting(self, namespace: Namespace, room: int) -> int:
         """How many of `room` messages fit into memory; the rest has the next turn."""
@@ -158,13 +206,11 @@ class ReceiveNode:
 
     def release(self) -> None:
         """Deliver what was staged."""
-        staged, self._staged = self._staged, []
         self._unstage()
         if self.link.state is not LinkState.ATTACHED:
-            if staged and not self._deletes and self.grant is None:
-                locks = [Lock(stored.id, self._nonce) for stored in staged]
-                self.connection.host.submit(Release(locks))
+            self._return_staged()
             return
+        staged, self._staged = self._staged, []
         self.entity.delivered += len(staged)
         if self._deletes:
             for stored in staged:
@@ -202,6 +248,13 @@ class ReceiveNode:
                 payload = front + stored.bare
             send(payload, tag_bytes(key, nonce), Lock(key, nonce))
         self.unsettled += len(staged)
+
+    def _return_staged(self) -> None:
+        """What was locked for a client that is gone goes back uncounted."""
+        staged, self._staged = self._staged, []
+        if staged and not self._deletes:
+            locks = [Lock(stored.id, self._nonce) for stored in staged]
+            self.connection.host.submit(Release(locks))
 
     def fail(self, error: TwinbusError) -> None:
         """The turn did not happen: nothing was locked."""

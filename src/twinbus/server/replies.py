@@ -56,8 +56,12 @@ class ReplyNode:
 
     def on_flow(self) -> None:
         """Credit came."""
+        if self.link.state is not LinkState.ATTACHED:
+            return
         while self._waiting and self.link.credit > 0:
-            if self.link.state is not LinkState.ATTACHED:
+            if self.link.session.blocked:
+                # The client's window is closed: they wait here, where they count.
+                self.connection.engine.on_unblocked[self.on_flow] = None
                 return
             payload = self._waiting.popleft()
             self.connection.reply_bytes -= len(payload)

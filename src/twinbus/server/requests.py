@@ -43,6 +43,8 @@ class ManagementNode:
         command = ManagementCommand(self, request, session)
         command.size_bytes = len(delivery.payload)
         self.connection.host.submit(command)
+        if self.connection.host.crowded:
+            self.connection.wait_for_room()
         self.connection.flush_soon()
 
     def on_closed(self) -> None:

@@ -16,6 +16,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import format_datetime, parsedate_to_datetime
 from typing import Any
@@ -198,10 +199,10 @@ def _ttl_ms(broker: Mapping[str, Any]) -> int | None:
 def _moment_ms(text: str) -> int:
     try:
         found = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         try:
             found = datetime.fromisoformat(text)
-        except ValueError:
+        except (ValueError, OverflowError):
             raise ArgumentError(
                 "ScheduledEnqueueTimeUtc is a time like Sun, 06 Nov 1994 08:49:37 GMT."
             ) from None
@@ -297,8 +298,11 @@ class Shown:
             if sections.DATA <= code <= sections.VALUE:
                 self._bodies.append(_body(message, start, end))
             elif code in _READ:
-                value, _ = decode(message, start, budget=limits.SECTION_NODES_MAX)
-                self._parts[code] = value
+                # What nobody can read is not shown, but the rest is: the message may
+                # be deleted already.
+                with suppress(PeerError):
+                    value, _ = decode(message, start, budget=limits.SECTION_NODES_MAX)
+                    self._parts[code] = value
         self._stored = stored
         self._lock = lock
         self._until_ms = until_ms
@@ -351,7 +355,7 @@ class Shown:
         for name, position in _FIELDS.items():
             found[name] = _identifier(self._field(position))
         for name, key in _ANNOTATIONS.items():
-            found[name] = annotations.get(key)
+            found[name] = _identifier(annotations.get(key))
         if isinstance(annotations.get(_SCHEDULED), int):
             found["ScheduledEnqueueTimeUtc"] = _date(annotations[_SCHEDULED])
         if self._lock is not None:

@@ -123,7 +123,8 @@ class Catch:
     # -- time ------------------------------------------------------------------------
 
     def _give_up(self) -> None:
-        if self.done.done():
+        if self.done.done() or self._caught is not None:
+            # What is on its way to the disk is answered when it is there.
             return
         if self._host.fault is not None:
             self._finish(self._host.fault)

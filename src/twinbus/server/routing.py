@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from twinbus import limits
-from twinbus.errors import FilterError
+from twinbus.errors import FilterError, PeerError
 from twinbus.server.entities import Entities, Entity
 from twinbus.server.letter import Letter, LetterView
 from twinbus.store.base import (
@@ -42,6 +42,17 @@ def duplicate_key(message_id: Any) -> str:
     return f"{type(message_id).__name__}{message_id!r}"
 
 
+def _with_marks(bare: bytes, marks: dict[str, Any]) -> bytes:
+    """The bare message with marks; one whose properties nobody can read goes without.
+
+    This must not fail: it is done when nobody is there to be told.
+    """
+    try:
+        return sections.with_application_properties(bare, marks)
+    except PeerError:
+        return bare
+
+
 class Router:
     """Moves letters into containers."""
 
@@ -49,6 +60,8 @@ class Router:
         self._store = store
         self._entities = entities
         self.ready: set[int] = set()
+        # Copies of the message that is on its way now.
+        self._copied = 0
 
     def deliver(
         self, entity: Entity, letter: Letter, now_ms: int, hops: int = 0
@@ -57,12 +70,15 @@ class Router:
 
         A duplicate within the window gets a number and is dropped.
         """
+        if hops == 0:
+            self._copied = 0
         window_ms = entity.duplicate_window_ms
         if window_ms is not None:
             key = duplicate_key(letter.message_id)
             until_ms = now_ms + window_ms
             if not self._store.remember(entity.id, [key], until_ms, now_ms)[0]:
-                return self._store.counts(entity.id).last_sequence
+                # A number of its own: another's would let it cancel that one.
+                return self._store.number(entity.id, 1)
         if letter.scheduled_ms is not None and letter.scheduled_ms > now_ms:
             return self._schedule(entity, letter, now_ms)
         letter.scheduled_ms = None
@@ -79,6 +95,7 @@ class Router:
 
     def activate(self, stored: Stored, now_ms: int) -> None:
         """A scheduled message whose time has come starts its way."""
+        self._copied = 0
         entity = self._entities.of_container(stored.container)
         self._store.remove([stored.id])
         if entity is None:
@@ -94,6 +111,7 @@ class Router:
 
     def put(self, entity: Entity, letter: Letter, now_ms: int, hops: int) -> int:
         """Keep a letter in a queue or subscription, or forward it."""
+        self._copied += 1
         if entity.forward_key is not None:
             sequence = self._store.number(entity.id, 1)
             if letter.origin is None:
@@ -123,7 +141,7 @@ class Router:
         """Move a kept message to the dead-letter queue, or forward it from there."""
         entity = self._entities.of_container(stored.container)
         assert entity is not None
-        bare = sections.with_application_properties(stored.bare, marks)
+        bare = _with_marks(stored.bare, marks)
         self._store.remove([stored.id])
         letter = Letter.stored(stored._replace(bare=bare, expires_ms=None), now_ms)
         letter.deliveries = stored.deliveries
@@ -132,6 +150,7 @@ class Router:
         if target is None or stored.container & 3:
             self.bury(entity, letter, now_ms, DEAD_LETTER)
             return
+        self._copied = 0
         entity.dead_lettered += 1
         letter.source = entity.name
         letter.deliveries = 0
@@ -140,7 +159,7 @@ class Router:
     @staticmethod
     def _marked(letter: Letter, reason: str, description: str) -> Letter:
         marks = {REASON: reason, DESCRIPTION: description}
-        letter.bare = sections.with_application_properties(letter.bare, marks)
+        letter.bare = _with_marks(letter.bare, marks)
         return letter
 
     # -- forwarding ----------------------------------------------------------------
@@ -167,6 +186,11 @@ class Router:
                 "MaxTransferHopCountExceeded",
                 f"A message is forwarded at most {limits.FORWARD_HOPS_MAX} times.",
             )
+        if self._copied > limits.FORWARD_COPIES_MAX:
+            return (
+                "MaxTransferCopiesExceeded",
+                f"At most {limits.FORWARD_COPIES_MAX} copies of a message are made.",
+            )
         if target is None:
             return "EntityNotFound", "The entity to forward to does not exist."
         if not target.description.status.can_send:
@@ -180,10 +204,11 @@ class Router:
     def is_full(self, entity: Entity, more_bytes: int) -> bool:
         """Whether an entity has no room for so many more bytes."""
         counts = self._store.counts
-        used = counts(entity.id).size_bytes + counts(entity.id + 1).size_bytes
-        for subscription in entity.subscriptions.values():
-            used += counts(subscription.id).size_bytes
-            used += counts(subscription.id + DEAD_LETTER).size_bytes
+        used = sum(
+            counts(each.id + which).size_bytes
+            for each in (entity, *entity.subscriptions.values())
+            for which in (0, DEAD_LETTER, TRANSFER_DEAD_LETTER)
+        )
         return used + more_bytes > entity.size_bytes_max
 
     # -- topics ----------------------------------------------------------------------
@@ -218,7 +243,7 @@ class Router:
                     # As documented, such a copy says which rule made it.
                     changes.properties["RuleName"] = rule.description.name
                     copies.append(letter.changed(changes))
-        except FilterError as error:
+        except (FilterError, PeerError) as error:
             wanted = "dead_lettering_on_filter_evaluation_exceptions"
             if getattr(subscription.description, wanted):
                 bad = self._marked(letter.copy(), "FilterEvaluation", error.text)

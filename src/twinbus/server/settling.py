@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from twinbus.errors import LockLost, SessionLockLost, StoreFault, TwinbusError
 from twinbus.server.replies import rejected
 from twinbus.server.routing import DESCRIPTION, REASON
-from twinbus.store.base import Lock, SessionGrant
+from twinbus.store.base import Lock, SessionGrant, Stored
 from twinbus.wire.events import Disposed
 from twinbus.wire.link import LinkState
 from twinbus.wire.performatives import (
@@ -53,6 +53,14 @@ def settle_one(namespace: Namespace, lock: Lock, state: Any, now_ms: int) -> Any
         return _ACCEPTED
     namespace.release([lock], now_ms)
     return _RELEASED
+
+
+def check_outcome(namespace: Namespace, stored: Stored, state: Any) -> None:
+    """Refuse an outcome that could not be applied to a message that is held."""
+    if type(state) is Modified:
+        namespace.changed(stored, _properties(state.message_annotations))
+    elif type(state) is Rejected:
+        namespace.changed(stored, _marks(state))
 
 
 def _properties(annotations: dict[Any, Any] | None) -> dict[str, Any]:
@@ -111,7 +119,7 @@ class SettleRun:
         silent = {id(e) for event in events if event.settled for e in event.deliveries}
         for delivery, ok in zip(deliveries, results, strict=True):
             if not silent or id(delivery) not in silent:
-                state = _ACCEPTED if ok else rejected(self._lost())
+                state = _ACCEPTED if ok else rejected(self._lost(namespace, now_ms))
                 self._answer(delivery.delivery_id, state)
 
     def _settle(self, namespace: Namespace, event: Disposed, now_ms: int) -> None:
@@ -122,17 +130,21 @@ class SettleRun:
             except StoreFault:
                 raise
             except LockLost:
-                state = rejected(self._lost())
+                state = rejected(self._lost(namespace, now_ms))
             except TwinbusError as error:
                 state = rejected(error)
             if not event.settled:
                 self._answer(delivery.delivery_id, state)
 
-    def _lost(self) -> TwinbusError:
-        is_session = self._node.entity.requires_session and not self._node.container & 3
-        if is_session and self._node.grant is None:
-            return SessionLockLost()
-        return LockLost()
+    def _lost(self, namespace: Namespace, now_ms: int) -> TwinbusError:
+        """What was lost: the session with all its messages, or this lock alone."""
+        node = self._node
+        if not node.entity.requires_session or node.container & 3:
+            return LockLost()
+        grant = node.grant
+        store = namespace.store
+        held = grant is not None and store.session_held(node.container, grant, now_ms)
+        return LockLost() if held else SessionLockLost()
 
     def _answer(self, delivery_id: int, state: Any) -> None:
         """Add an answer; neighbours with the same state share one."""
@@ -152,7 +164,6 @@ class SettleRun:
         session = node.link.session
         for first, last, state in self._answers:
             session.settle(first, last, state)
-            node.unsettled -= last - first + 1
         node.connection.flush_soon()
         if node.link.credit > 0:
             node.connection.host.hungry(node.container)

@@ -225,7 +225,7 @@ class Supervisor:
 
     def _ready(self) -> dict[str, Any]:
         namespaces = {name: self._ready_namespace(name) for name in self.ports}
-        ca_file = str(self._ca_file) if self._ca_file else None
+        ca_file = str(self._ca_file.resolve()) if self._ca_file else None
         return {"ready": True, "ca_file": ca_file, "namespaces": namespaces}
 
     def _ready_namespace(self, name: str) -> dict[str, Any]:

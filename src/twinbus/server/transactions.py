@@ -24,7 +24,7 @@ from twinbus.errors import (
 )
 from twinbus.server.entities import Entity
 from twinbus.server.replies import rejected
-from twinbus.server.settling import settle_one
+from twinbus.server.settling import check_outcome, settle_one
 from twinbus.wire.events import Delivered, Disposed
 from twinbus.wire.link import Link
 from twinbus.wire.performatives import (
@@ -183,7 +183,8 @@ class Transactions:
                 node.link.session.settle(
                     delivery.delivery_id, delivery.delivery_id, outcome
                 )
-                node.unsettled -= 1
+        if node.link.credit > 0:
+            self._connection.host.hungry(node.container)
         self._connection.flush_soon()
 
 
@@ -214,11 +215,13 @@ class Commit:
                 raise EntityNotFound(entity.name)
             namespace.check_send(entity, messages, now_ms)
         locks = set()
-        for _node, event, _state in transaction.settles:
+        for _node, event, state in transaction.settles:
             for delivery in event.deliveries:
                 lock = delivery.cookie
-                if lock in locks or namespace.store.held(lock, now_ms) is None:
+                stored = namespace.store.held(lock, now_ms)
+                if lock in locks or stored is None:
                     raise TransactionFailed(LockLost().text)
+                check_outcome(namespace, stored, state)
                 locks.add(lock)
         for entity, messages in sends.items():
             namespace.send(entity, messages, now_ms, checked=True)

@@ -242,6 +242,9 @@ class Store(Protocol):
     def held(self, lock: Lock, now_ms: int) -> Stored | None:
         """The message, if the lock is held."""
 
+    def holding(self, locks: Sequence[Lock], now_ms: int) -> list[bool]:
+        """Whether each lock is held; reads no message."""
+
     def renew(self, lock: Lock, until_ms: int, now_ms: int) -> bool:
         """Move the end of a held lock; False if it is not held."""
 

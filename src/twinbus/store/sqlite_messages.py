@@ -226,6 +226,10 @@ class Messages(Rows):
             return None
         return self._find([lock.id])[0]
 
+    @guarded
+    def holding(self, locks: Sequence[Lock], now_ms: int) -> list[bool]:
+        return [hold is not None for hold in self._holds(locks, now_ms)]
+
     # -- settled ---------------------------------------------------------------
 
     @guarded

@@ -21,6 +21,7 @@ is noted and the peer is let through with no right at all; claims come from `$cb
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
@@ -45,7 +46,7 @@ from twinbus.wire.frames import (
     Header,
     encode_frame,
 )
-from twinbus.wire.link import LinkState
+from twinbus.wire.link import Link, LinkState
 from twinbus.wire.performatives import (
     Attach,
     Begin,
@@ -101,6 +102,12 @@ class Connection:
         self._trusted = False
         self._channels_free: list[int] = []
         self._out: list[bytes] = []
+        # Transfers that wait for windows of the peer, of all sessions.
+        self.blocked_bytes = 0
+        # Parts of deliveries that the peer has not ended, of all links.
+        self.assembly_bytes = 0
+        # Who waits until a session can write again; each is called once.
+        self.on_unblocked: dict[Callable[[], None], None] = {}
         self._reader = FrameReader(limits.HANDSHAKE_FRAME_BYTES_MAX)
         self._reader.expect_header()
 
@@ -121,6 +128,12 @@ class Connection:
     def write_bytes(self, frames: bytes) -> None:
         """Add encoded frames to what has to be written."""
         self._out.append(frames)
+
+    def tell_unblocked(self) -> None:
+        """A session can write again: whoever waited may go on."""
+        waiting, self.on_unblocked = self.on_unblocked, {}
+        for resume in waiting:
+            resume()
 
     def trust(self) -> None:
         """The peer has shown a claim: the narrow bounds of before end."""
@@ -329,11 +342,11 @@ class Connection:
 
     def _has_room(self, session: Session) -> bool:
         """Whether the session may have one more link."""
+        most = limits.LINKS_PER_CONNECTION_MAX
         if not self._trusted:
-            held = sum(len(each.links) for each in self.sessions.values())
-            if held >= limits.HANDSHAKE_LINKS_MAX:
-                return False
-        return len(session.links) < limits.LINKS_PER_SESSION_MAX
+            most = limits.HANDSHAKE_LINKS_MAX
+        held = sum(len(each.links) for each in self.sessions.values())
+        return held < most and len(session.links) < limits.LINKS_PER_SESSION_MAX
 
     def _take_end(self, session: Session, end: End) -> Event:
         if session.state is SessionState.BEGUN:
@@ -342,16 +355,14 @@ class Connection:
         self.sessions.pop(session.channel, None)
         self.sessions_by_peer.pop(session.peer_channel, None)
         self._channels_free.append(session.channel)
-        for link in session.links.values():
-            link.state = LinkState.DETACHED
+        session.forget_all()
         return Ended(session, end.error)
 
     def _end_session(self, session: Session, condition: str, text: str) -> Event:
         """The peer broke a rule of its session: end that and nothing more."""
         error = Error(condition=condition, description=text)
         session.end(error)
-        for link in session.links.values():
-            link.state = LinkState.DETACHED
+        session.forget_all()
         return Ended(session, error)
 
     def _take_attach(self, session: Session, attach: Attach) -> Event | None:
@@ -427,11 +438,23 @@ class Connection:
         if link.state is not LinkState.ATTACHED:
             return None
         delivery = link.take_transfer(transfer, frame.payload)
-        if delivery is None and link.endless():
-            link.detach(
-                Error(
-                    condition="amqp:link:message-size-exceeded",
-                    description="The message has no end.",
-                )
-            )
+        if delivery is None:
+            self._check_assembly(link)
         return delivery
+
+    def _check_assembly(self, link: Link) -> None:
+        """Detach a link whose delivery never ends, or is one too many."""
+        error = None
+        if link.endless():
+            error = Error(
+                condition="amqp:link:message-size-exceeded",
+                description="The message has no end.",
+            )
+        elif self.assembly_bytes > limits.ASSEMBLY_BYTES_MAX:
+            error = Error(
+                condition="amqp:resource-limit-exceeded",
+                description="Too many messages are unfinished. End some first.",
+            )
+        if error is not None:
+            link.forget_assembly()
+            link.detach(error)

@@ -301,7 +301,10 @@ def _write_elements(body: bytearray, code: int, items: list[Any]) -> None:
 def _write_described_elements(body: bytearray, code: int, items: list[Any]) -> None:
     descriptor = items[0].descriptor
     if any(
-        type(item) is not Described or item.descriptor != descriptor for item in items
+        type(item) is not Described
+        # Not a number equals nothing, itself included.
+        or (item.descriptor is not descriptor and item.descriptor != descriptor)
+        for item in items
     ):
         raise ValueError("the elements of an array share one descriptor")
     body.append(0x00)

@@ -43,6 +43,7 @@ class Link:
 
     __slots__ = (
         "_assembly",
+        "_assembly_held",
         "_assembly_parts",
         "_assembly_size",
         "credit",
@@ -85,6 +86,7 @@ class Link:
         self._assembly: Delivered | None = None
         self._assembly_parts: list[bytes] = []
         self._assembly_size = 0
+        self._assembly_held = 0
 
     # -- life --------------------------------------------------------------------
 
@@ -126,6 +128,8 @@ class Link:
 
     def write_flow(self, echo: bool = False) -> None:
         """Tell the peer where the link and its session stand."""
+        # Whoever asked for it has it now.
+        self.echo = False
         self.session.write_flow(
             Flow(
                 handle=self.handle,
@@ -150,20 +154,21 @@ class Link:
         if transfer.state is not None:
             delivery.state = transfer.state
         if transfer.aborted:
-            self._forget_assembly()
+            self.forget_assembly()
             return None
         self._assembly = delivery
         self._assembly_size += len(payload)
         if self._assembly_size <= self._limit():
             self._assembly_parts.append(payload)
+            self._hold(len(payload))
         else:
-            self._assembly_parts.clear()
+            self._drop_parts()
             delivery.oversize = True
         if transfer.more:
             return None
         whole = b"".join(self._assembly_parts)
         oversize = delivery.oversize
-        self._forget_assembly()
+        self.forget_assembly()
         self._finish(delivery, whole)
         delivery.oversize = oversize or delivery.oversize
         return delivery
@@ -193,10 +198,20 @@ class Link:
         if self.credit_window and self.credit <= self.credit_window >> 1:
             self.grant(self.credit_window)
 
-    def _forget_assembly(self) -> None:
+    def forget_assembly(self) -> None:
+        """Drop what has come of a delivery."""
+        self._drop_parts()
         self._assembly = None
-        self._assembly_parts = []
         self._assembly_size = 0
+
+    def _drop_parts(self) -> None:
+        self._hold(-self._assembly_held)
+        self._assembly_parts = []
+
+    def _hold(self, size_bytes: int) -> None:
+        """Count bytes of unfinished deliveries, here and for the connection."""
+        self._assembly_held += size_bytes
+        self.session.connection.assembly_bytes += size_bytes
 
     # -- we send -------------------------------------------------------------------
 
@@ -231,12 +246,15 @@ class Link:
                 session.connection.peer_frame_bytes,
             ),
             len(payload),
+            self,
         )
         return delivery_id
 
     def drained(self) -> None:
         """Answer a drain: what credit is left is used up."""
-        self.delivery_count = (self.delivery_count + self.credit) & _WRAP
+        # Less than none is left where the peer took credit back meanwhile.
+        left = max(self.credit, 0)
+        self.delivery_count = (self.delivery_count + left) & _WRAP
         self.credit = 0
         self.write_flow()
         self.drain = False

@@ -44,7 +44,6 @@ CORRELATION_ID = 5
 CONTENT_TYPE = 6
 GROUP_ID = 10
 REPLY_TO_GROUP_ID = 12
-_WANTED = (MESSAGE_ID, CONTENT_TYPE, GROUP_ID)
 
 _BROKER_KEYS = frozenset(
     (
@@ -196,7 +195,7 @@ def _parse_any(payload: bytes) -> Incoming:
             if code == HEADER:
                 _read_header(message, payload[start:end])
             elif code == MESSAGE_ANNOTATIONS:
-                _read_annotations(message, payload, start)
+                _read_annotations(message, payload, start, end)
     if properties_bytes > limits.PROPERTIES_BYTES_MAX:
         raise MessageTooLarge(
             f"The properties have {properties_bytes} bytes; at most "
@@ -233,28 +232,20 @@ def _read_header(message: Incoming, encoded: bytes) -> None:
 
 
 def _read_properties(message: Incoming, buffer: bytes, start: int) -> None:
-    count, position = _compound(buffer, start)
-    if count > 13:
+    # Decoded as a whole, as by all who read it later: what is kept can be read.
+    fields, _ = decode(buffer, start, budget=limits.PERFORMATIVE_NODES_MAX)
+    if len(fields) > 13:
         raise DecodeError("Too many properties.")
-    size = len(buffer)
-    for index in range(count):
-        if position >= size:
-            raise DecodeError("Properties that are cut off.")
-        if buffer[position] == 0x40:
-            position += 1
-            continue
-        # Decoded even where it is not used: what is kept can be read later.
-        value, position = decode(buffer, position)
-        if index not in _WANTED:
-            continue
-        if index == MESSAGE_ID:
-            message.message_id = value
-        elif index == CONTENT_TYPE:
-            message.content_type = value if isinstance(value, str) else None
-        elif not isinstance(value, str) or isinstance(value, Symbol):
-            raise InvalidField("The session id (group-id) must be a string.")
-        else:
-            message.session_id = value
+    fields += [None] * (13 - len(fields))
+    message.message_id = fields[MESSAGE_ID]
+    content_type = fields[CONTENT_TYPE]
+    message.content_type = content_type if isinstance(content_type, str) else None
+    session_id = fields[GROUP_ID]
+    if session_id is not None and (
+        not isinstance(session_id, str) or isinstance(session_id, Symbol)
+    ):
+        raise InvalidField("The session id (group-id) must be a string.")
+    message.session_id = session_id
 
 
 def _check_application_properties(buffer: bytes, start: int, end: int) -> None:
@@ -275,8 +266,13 @@ def _check_application_properties(buffer: bytes, start: int, end: int) -> None:
             )
 
 
-def _read_annotations(message: Incoming, buffer: bytes, start: int) -> None:
+def _read_annotations(message: Incoming, buffer: bytes, start: int, end: int) -> None:
     count, position = _compound(buffer, start)
+    if count > limits.SECTION_NODES_MAX:
+        # Their number must also fit into `head`.
+        raise InvalidField(
+            f"There are at most {limits.SECTION_NODES_MAX // 2} message annotations."
+        )
     pairs: list[bytes] = []
     for _ in range(count // 2):
         begin = position
@@ -296,6 +292,8 @@ def _read_annotations(message: Incoming, buffer: bytes, start: int) -> None:
                 raise InvalidField("x-opt-partition-key must be a string.")
             message.partition_key = value
         pairs.append(buffer[begin:position])
+    if position != end:
+        raise DecodeError("Annotations that do not end where their size says.")
     message.pairs = b"".join(pairs)
     message.pairs_count = len(pairs)
 

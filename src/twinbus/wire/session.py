@@ -84,7 +84,8 @@ class Session:
         self._frames_out = 0
         self._frames_since_flow = 0
         self._peer_window = _UNKNOWN_WINDOW
-        self._blocked: deque[tuple[bytes, int]] = deque()
+        # Transfers that wait for the peer's window, with their frames and their link.
+        self._blocked: deque[tuple[bytes, int, Link | None]] = deque()
 
     # -- life --------------------------------------------------------------------
 
@@ -140,6 +141,7 @@ class Session:
     def drop_link(self, link: Link) -> None:
         """Forget a link that both sides have detached."""
         link.state = LinkState.DETACHED
+        link.forget_assembly()
         self.links.pop(link.handle, None)
         self.links_by_peer.pop(link.peer_handle, None)
         self.handles_free.append(link.handle)
@@ -162,12 +164,20 @@ class Session:
         self._frames_since_flow = 0
         self.write(flow)
 
-    def write_transfer(self, frames: bytes, payload_bytes: int) -> None:
+    @property
+    def blocked(self) -> bool:
+        """Whether transfers wait for the peer's window."""
+        return bool(self._blocked)
+
+    def write_transfer(
+        self, frames: bytes, payload_bytes: int, link: Link | None = None
+    ) -> None:
         """Write a delivery, or keep it until the peer's window opens."""
         room = self.connection.peer_frame_bytes - 64
         count = 1 if payload_bytes <= room else -(-payload_bytes // room)
         if self._peer_window <= 0 or self._blocked:
-            self._blocked.append((frames, count))
+            self._blocked.append((frames, count, link))
+            self.connection.blocked_bytes += len(frames)
             return
         self._peer_window -= count
         self._frames_out = (self._frames_out + count) & _WRAP
@@ -209,11 +219,29 @@ class Session:
         if behind > 1 << 31:
             behind = 0
         self._peer_window = (flow.incoming_window or 0) - behind
+        was_blocked = self.blocked
         while self._blocked and self._peer_window > 0:
-            frames, count = self._blocked.popleft()
+            frames, count, link = self._blocked.popleft()
+            self.connection.blocked_bytes -= len(frames)
+            if link is not None and link.state is not LinkState.ATTACHED:
+                # Nobody is there any more to take it.
+                continue
             self._peer_window -= count
             self._frames_out = (self._frames_out + count) & _WRAP
             self.connection.write_bytes(frames)
+        if was_blocked and not self._blocked:
+            self.connection.tell_unblocked()
+
+    def forget_all(self) -> None:
+        """The session has ended: neither what waits nor what is half there goes on."""
+        for link in self.links.values():
+            link.state = LinkState.DETACHED
+            link.forget_assembly()
+        if self._blocked:
+            gone = sum(len(frames) for frames, _, _ in self._blocked)
+            self.connection.blocked_bytes -= gone
+            self._blocked.clear()
+            self.connection.tell_unblocked()
 
     def take_disposition(self, disposition: Disposition) -> Disposed | Answered:
         """Find the deliveries of ours that the peer speaks of."""
@@ -227,12 +255,17 @@ class Session:
         if first == last:
             entry = unsettled.get(first)
             found = [entry] if entry is not None else []
-        elif last - first <= len(unsettled):
+        elif -1 < last - first <= len(unsettled):
             found = [
                 unsettled[key] for key in range(first, last + 1) if key in unsettled
             ]
-        else:
+        elif first < last:
             found = [e for key, e in unsettled.items() if first <= key <= last]
+        else:
+            # The ids have begun anew in between, or make no sense.
+            span = (last - first) & _WRAP
+            span = span if span < _UNKNOWN_WINDOW else -1
+            found = [e for key, e in unsettled.items() if (key - first) & _WRAP <= span]
         settled = bool(disposition.settled)
         if settled:
             for entry in found:

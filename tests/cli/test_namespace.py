@@ -1,0 +1,87 @@
+"""Purge and reset from the command line, on a folder that no server has."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.cli.run import Run, served
+from twinbus.core.entity import QueueDescription
+from twinbus.server import keys
+from twinbus.server.supervisor import open_namespace
+from twinbus.store.base import DEAD_LETTER, Record
+
+
+def fill(folder: Path) -> None:
+    """A queue with two messages and a dead letter."""
+    namespace = open_namespace(folder, "contoso")
+    store = namespace.store
+    store.begin()
+    keys.ensure_root(store)
+    queue = namespace.entities.create(QueueDescription("orders"), 1000)
+    records = [Record(b"", b"message")]
+    store.append(queue.id, records * 2, 1000)
+    store.append(queue.id + DEAD_LETTER, records, 1000)
+    store.commit()
+    store.close()
+
+
+def test_a_purge_empties_an_entity_and_its_dead_letters(
+    at: Run, tmp_path: Path
+) -> None:
+    fill(tmp_path)
+
+    dead = at("namespace", "purge", "orders/$DeadLetterQueue").json
+    rest = at("namespace", "purge", "Orders").json
+
+    assert (dead, rest) == ({"purged": 1}, {"purged": 2})
+    shown = at("queue", "show", "orders").json
+    assert (shown["active_messages"], shown["dead_letter_messages"]) == (0, 0)
+
+
+def test_what_is_not_there_cannot_be_purged(at: Run, tmp_path: Path) -> None:
+    fill(tmp_path)
+
+    refused = at("namespace", "purge", "nowhere")
+
+    assert refused.code == 1
+    assert "'nowhere' could not be found" in refused.err
+
+
+def test_a_reset_keeps_keys_and_what_the_file_names(at: Run, tmp_path: Path) -> None:
+    fill(tmp_path)
+    before = keys.read_rules(tmp_path / "contoso")
+    config = tmp_path / "entities.json"
+    wanted = {"name": "Contoso", "queues": [{"name": "a"}, {"name": "orders"}]}
+    config.write_text(json.dumps({"namespaces": [wanted]}))
+
+    done = at("namespace", "reset", "--config", config).json
+
+    assert done == {"deleted": 1, "made": 2}
+    assert at("queue", "show", "orders").json["active_messages"] == 0
+    assert keys.read_rules(tmp_path / "contoso") == before
+    assert at("namespace", "reset").json == {"deleted": 2, "made": 0}
+
+
+def test_a_file_about_another_namespace_changes_nothing(
+    at: Run, tmp_path: Path
+) -> None:
+    fill(tmp_path)
+    config = tmp_path / "entities.json"
+    config.write_text(json.dumps({"namespaces": [{"name": "fabrikam"}]}))
+
+    refused = at("namespace", "reset", "--config", config)
+
+    assert refused.code == 2
+    assert "says nothing about the namespace 'contoso'" in refused.err
+    assert at("queue", "show", "orders").json["active_messages"] == 2
+
+
+def test_a_served_namespace_is_left_alone(at: Run, tmp_path: Path) -> None:
+    fill(tmp_path)
+    options = ("--dev", "--namespace", "contoso", "--amqp-port", 0, "--http-port", 0)
+    with served(tmp_path, *options):
+        refused = at("namespace", "reset")
+
+    assert refused.code == 2
+    assert "is in use by process" in refused.err

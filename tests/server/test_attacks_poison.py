@@ -1,0 +1,304 @@
+"""Messages that are made to break the server must cost their sender alone.
+
+Each of these once made a whole turn fail, for everybody in it, or every turn from then
+on, because the clock met the message again and again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.server.raw import RawClient, RawServer, serving
+from twinbus import limits
+from twinbus.core.entity import (
+    QueueDescription,
+    RuleDescription,
+    SubscriptionDescription,
+    TopicDescription,
+)
+from twinbus.core.filters import SqlFilter, SqlRuleAction
+from twinbus.core.names import EntityPath
+from twinbus.errors import DecodeError, TwinbusError
+from twinbus.server.config import NamespaceConfig, SubscriptionConfig, TopicConfig
+from twinbus.server.maintenance import in_turn
+from twinbus.server.namespace import Namespace
+from twinbus.store.base import Counts
+from twinbus.wire import sections
+from twinbus.wire.codec import decode, encode
+from twinbus.wire.events import Answered, Delivered, Disposed
+from twinbus.wire.performatives import (
+    Accepted,
+    Attach,
+    Coordinator,
+    Declare,
+    Discharge,
+    Modified,
+    Rejected,
+    Source,
+    TransactionalState,
+)
+from twinbus.wire.performatives_codec import encode_composite
+from twinbus.wire.session import Session
+from twinbus.wire.types import Described, Symbol, Timestamp, ULong
+
+RULES = (
+    RuleDescription("late", SqlFilter("at > 5"), SqlRuleAction("SET seen = 'yes'"), 0),
+)
+CONFIG = NamespaceConfig(
+    "contoso",
+    queues=(
+        QueueDescription("once", lock_duration_ms=5_000, max_delivery_count=1),
+        QueueDescription("other"),
+    ),
+    topics=(
+        TopicConfig(
+            TopicDescription("events"),
+            (SubscriptionConfig(SubscriptionDescription("events", "late"), RULES),),
+        ),
+    ),
+)
+NOT_A_NUMBER = b"\x82\x7f\xf8" + bytes(6)
+
+
+class Desk:
+    """A client with every right, and a look into the store."""
+
+    def __init__(self, server: RawServer, client: RawClient, session: Session) -> None:
+        self.server = server
+        self.client = client
+        self.session = session
+
+    async def send(self, address: str, payload: bytes) -> Any:
+        sender = await self.client.sender(self.session, address)
+        return await self.client.send(sender, payload)
+
+    async def lose_lock(self) -> None:
+        """Receive from `once` and let the lock end, which is once too often."""
+        await self.client.receiver(self.session, "once", credit=1)
+        await self.client.wait(Delivered)
+        self.server.advance(6_000)
+        await in_turn(self.server.host, lambda _namespace, _now_ms: None)
+
+    def counts(self, key: str, which: int = 0) -> Counts:
+        namespace = self.server.host.namespace
+        entity = namespace.entities.find(key)
+        assert entity is not None
+        return namespace.store.counts(entity.id + which)
+
+    def settle(self, delivery: Delivered, state: Any) -> None:
+        number = delivery.delivery_id
+        self.session.dispose(number, number, False, state)
+        self.client.flush()
+
+
+@pytest.fixture
+async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
+    async with serving(tmp_path, CONFIG) as server:
+        client = await RawClient.connect(server.port)
+        session = await client.session()
+        assert await client.authorize(session) == 202
+        yield Desk(server, client, session)
+
+
+def section(code: int, value: Any) -> bytes:
+    return encode(Described(ULong(code), value))
+
+
+BODY = section(sections.DATA, b"x")
+
+
+async def test_too_many_annotations_are_refused_alone(desk: Desk) -> None:
+    pairs = b"\xa3\x00\x40" * 70_000
+    size = (len(pairs) + 4).to_bytes(4, "big") + (140_000).to_bytes(4, "big")
+    bad = b"\x00\x53\x72\xd1" + size + pairs + BODY
+    sender = await desk.client.sender(desk.session, "once")
+    other = await desk.client.sender(desk.session, "other")
+    # The end of one and the other arrive together, so they share a turn.
+    bad_id = sender.send(bad, b"1")
+    good_id = other.send(sections.encode_message(b"innocent"), b"2")
+    desk.client.flush()
+    outcomes = {}
+    for _ in range(2):
+        event: Disposed = await desk.client.wait(Disposed)
+        outcomes[event.deliveries[0].delivery_id] = type(event.state)
+    assert outcomes == {good_id: Accepted, bad_id: Rejected}
+
+
+def test_annotations_end_where_their_size_says() -> None:
+    pair = b"\xa3\x01a\xa1\x01b"
+    inside = b"\x00\x53\x72\xc1" + bytes((len(pair) + 1, 2)) + pair
+    assert sections.parse(inside + BODY).pairs_count == 1
+    # The body would be read as the value of the only annotation.
+    outside = b"\x00\x53\x72\xc1" + bytes((4, 2)) + pair[:3]
+    with pytest.raises(DecodeError):
+        sections.parse(outside + BODY)
+
+
+async def test_properties_that_only_together_are_too_many(desk: Desk) -> None:
+    many = [None] * 900
+    bad = section(sections.PROPERTIES, ["id", None, many, many]) + BODY
+    assert isinstance(await desk.send("once", bad), Rejected)
+    assert isinstance(await desk.send("other", BODY), Accepted)
+
+
+def test_what_was_decoded_can_be_encoded() -> None:
+    # An array whose elements are described by something that equals nothing.
+    elements = b"\x00" + NOT_A_NUMBER + b"\x40"
+    array = b"\xe0" + bytes((len(elements) + 1, 1)) + elements
+    assert encode(decode(array)[0]) == array
+
+
+async def test_odd_descriptors_are_dead_lettered_like_others(desk: Desk) -> None:
+    elements = b"\x00" + NOT_A_NUMBER + b"\x40"
+    array = b"\xe0" + bytes((len(elements) + 1, 1)) + elements
+    pair = b"\xa1\x01k" + array
+    odd = b"\x00\x53\x74\xc1" + bytes((len(pair) + 1, 2)) + pair + BODY
+    assert isinstance(await desk.send("once", odd), Accepted)
+    await desk.lose_lock()
+    assert desk.counts("once", 1).active == 1
+
+
+async def test_properties_grow_until_nobody_can_read_them(desk: Desk) -> None:
+    most = limits.SECTION_NODES_MAX // 2
+    full = {f"{number:x}": None for number in range(most)}
+    payload = section(sections.APPLICATION_PROPERTIES, full) + BODY
+    assert isinstance(await desk.send("once", payload), Accepted)
+    # The marks of the dead-letter queue find no room: it goes there without.
+    await desk.lose_lock()
+    assert desk.counts("once", 1).active == 1
+    # Nor does what a client wants to add.
+    await desk.send("other", payload)
+    await desk.client.receiver(desk.session, "other", credit=1)
+    delivery = await desk.client.wait(Delivered)
+    desk.settle(delivery, Modified(message_annotations={Symbol("one"): "more"}))
+    answer = await desk.client.wait(Answered)
+    assert isinstance(answer.state, Rejected)
+
+
+async def test_a_message_does_not_grow_without_end(desk: Desk) -> None:
+    assert isinstance(await desk.send("other", BODY), Accepted)
+    await desk.client.receiver(desk.session, "other", credit=100)
+    refused = 0
+    for number in range(9):
+        delivery = await desk.client.wait(Delivered)
+        text = "x" * 60_000
+        desk.settle(delivery, Modified(message_annotations={Symbol(f"{number}"): text}))
+        answer = await desk.client.wait(Answered)
+        if isinstance(answer.state, Rejected):
+            refused += 1
+            break
+    assert refused == 1
+    most = limits.MESSAGE_BYTES_MAX + limits.PROPERTIES_BYTES_MAX
+    assert desk.counts("other").size_bytes <= most + 1_000
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Timestamp((1 << 63) - 1),
+        Timestamp(-(1 << 63)),
+        Described(Symbol("com.microsoft:timespan"), (1 << 63) - 1),
+        Described(Symbol("com.microsoft:timespan"), "soon"),
+        Described(Symbol("com.microsoft:timespan"), None),
+    ],
+    ids=["late", "early", "long", "text", "null"],
+)
+async def test_times_that_no_calendar_has(desk: Desk, value: object) -> None:
+    payload = section(sections.APPLICATION_PROPERTIES, {"at": value}) + BODY
+    assert isinstance(await desk.send("events", payload), Accepted)
+    assert isinstance(await desk.send("other", BODY), Accepted)
+    # Kept for later, it would meet the clock instead of its sender.
+    due = Timestamp(desk.server.clock.now_ms() + 1_000)
+    marked = section(
+        sections.MESSAGE_ANNOTATIONS, {Symbol("x-opt-scheduled-enqueue-time"): due}
+    )
+    assert isinstance(await desk.send("events", marked + payload), Accepted)
+    desk.server.advance(2_000)
+    assert isinstance(await desk.send("other", BODY), Accepted)
+    assert desk.counts("events").scheduled == 0
+
+
+class Mute:
+    """A command that cannot be answered (`host.Command`)."""
+
+    size_bytes = 0
+
+    def apply(self, _namespace: Namespace, _now_ms: int) -> None:
+        """Nothing to do."""
+
+    def release(self) -> None:
+        raise ZeroDivisionError
+
+    def fail(self, error: TwinbusError) -> None:
+        raise ZeroDivisionError
+
+
+async def test_who_cannot_be_told_keeps_no_news_from_others(desk: Desk) -> None:
+    host = desk.server.host
+    host.submit(Mute())
+    async with asyncio.timeout(5):
+        assert await in_turn(host, lambda _namespace, _now_ms: "done") == "done"
+
+
+async def test_a_transaction_that_cannot_be_changed_sends_nothing(desk: Desk) -> None:
+    """Its last part is looked at before its first is done."""
+    client, session = desk.client, desk.session
+    full = {f"{number:x}": None for number in range(limits.SECTION_NODES_MAX // 2)}
+    payload = section(sections.APPLICATION_PROPERTIES, full) + BODY
+    assert isinstance(await desk.send("once", payload), Accepted)
+    await client.receiver(session, "once", credit=1)
+    delivery = await client.wait(Delivered)
+    attach = Attach(source=Source(), target=Coordinator())
+    coordinator = await client.attach(session, True, attach)
+    front = b"\x00" + encode(ULong(sections.VALUE))
+    declared = await client.send(coordinator, front + encode_composite(Declare()))
+    key = declared.txn_id
+    sender = await client.sender(session, "other")
+    await client.send(sender, BODY, TransactionalState(txn_id=key, outcome=None))
+    changes = Modified(message_annotations={Symbol("one"): "more"})
+    desk.settle(delivery, TransactionalState(txn_id=key, outcome=changes))
+    await client.wait(Answered)
+    discharge = Discharge(txn_id=key, fail=False)
+    outcome = await client.send(coordinator, front + encode_composite(discharge))
+    assert isinstance(outcome, Rejected)
+    assert desk.counts("other").active == 0
+
+
+class Defect:
+    """A consumer that breaks the first turn that asks it (`host.Consumer`)."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def stage(self, _namespace: Namespace, _now_ms: int, _share: int) -> bool:
+        self.asked += 1
+        if self.asked == 1:
+            raise ZeroDivisionError
+        return False
+
+    def release(self) -> None:
+        """Nothing was staged."""
+
+    def fail(self, error: TwinbusError) -> None:
+        """Nothing was staged."""
+
+
+async def test_a_defect_starves_nobody(desk: Desk) -> None:
+    """A turn that breaks is lost; the receivers in it look again."""
+    host = desk.server.host
+    await desk.send("other", BODY)
+    room: asyncio.Event = asyncio.Event()
+    host.on_room.append(room.set)
+    entity = host.namespace.entities.get(EntityPath("other"))
+    defect = Defect()
+    host.add_consumer(entity.id, defect)
+    # More credit than there are messages, or it would ask for another turn anyway.
+    await desk.client.receiver(desk.session, "other", credit=2)
+    await desk.client.wait(Delivered)
+    assert defect.asked > 1
+    await asyncio.wait_for(room.wait(), 5)
