@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,13 +12,19 @@ from tests.cli.run import Result, Run, run_main
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run one command in this process."""
+def run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Run]:
+    """Run one command in this process, whose log stays as it was."""
 
     def call(*args: object) -> Result:
         return run_main(monkeypatch, capsys, args)
 
-    return call
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield call
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @pytest.fixture

@@ -15,11 +15,15 @@ from twinbus.errors import Bug, StoreFault, TwinbusError
 from twinbus.server.config import NamespaceConfig
 from twinbus.server.namespace import Namespace
 from twinbus.wire import sections
-from twinbus.wire.events import Answered, Closed, Delivered, Detached
+from twinbus.wire.events import Answered, Closed, Delivered, Detached, Disposed
 from twinbus.wire.performatives import Accepted, Rejected
 
 CONFIG = NamespaceConfig(
-    "contoso", queues=(QueueDescription("q", lock_duration_ms=5000),)
+    "contoso",
+    queues=(
+        QueueDescription("q", lock_duration_ms=5000),
+        QueueDescription("slow", message_rate_per_second=2),
+    ),
 )
 
 
@@ -221,3 +225,24 @@ async def test_a_request_that_cannot_be_read_costs_its_link_alone(
     sender = await client.sender(session, "q")
     outcome = await client.send(sender, sections.encode_message(b"x"))
     assert isinstance(outcome, Accepted)
+
+
+async def test_sends_that_arrive_together_count_each_for_the_rate(
+    client: RawClient,
+) -> None:
+    await _authorized(client)
+    session = await client.session()
+    sender = await client.sender(session, "slow")
+    for _ in range(10):
+        sender.send(sections.encode_message(b"x"), b"tag")
+    client.flush()
+
+    states: list[object] = []
+    while len(states) < 10:
+        event = await client.wait(Disposed)
+        states += [event.state] * len(event.deliveries)
+
+    assert sum(isinstance(state, Accepted) for state in states) == 2
+    busy = [state for state in states if isinstance(state, Rejected)]
+    conditions = {state.error.condition for state in busy if state.error is not None}
+    assert conditions == {"com.microsoft:server-busy"}

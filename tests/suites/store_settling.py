@@ -43,6 +43,17 @@ class HoldSuite(StoreSuite):
         assert store.held(Lock(lock.id, lock.nonce ^ 1), NOW) is None
         assert store.held(Lock(lock.id + 1, lock.nonce), NOW) is None
 
+    def test_many_locks_are_told_apart_at_once(
+        self, store: Store, held: tuple[Lock, Stored]
+    ) -> None:
+        lock, _ = held
+        other = Lock(lock.id, lock.nonce ^ 1)
+        nothing = Lock(lock.id + 1, lock.nonce)
+
+        assert store.holding([other, nothing, lock], NOW + 9) == [False, False, True]
+        assert store.holding([lock], NOW + 10) == [False]
+        assert store.holding([], NOW) == []
+
     def test_renewal_moves_the_end(
         self, store: Store, held: tuple[Lock, Stored]
     ) -> None:
