@@ -1,0 +1,101 @@
+"""What the rules of a pair ask its shell to do.
+
+Owns the vocabulary between the two. The rules neither wait, send nor wake anybody: they
+return a list of these, and the shell carries them out in order. All times are
+milliseconds; a time that has passed means now.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from twinbus.pairing.events import PairingEvent
+
+
+@dataclass(frozen=True, slots=True)
+class StartTimer:
+    """Call `EntityPolicy.timer_fired(timer_id)` at that time."""
+
+    key: str
+    timer_id: int
+    due_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CancelTimer:
+    """The timer is no longer needed. One that fires all the same is ignored."""
+
+    key: str
+    timer_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartPing:
+    """Ping the entity at that time, once, and report `EntityPolicy.ping_ended`."""
+
+    key: str
+    ping_id: int
+    at_ms: int
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopPinging:
+    """Forget the ping that is planned, and cancel the one that is under way."""
+
+    key: str
+    ping_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Divert:
+    """The entity failed over: call `woken` on its calls that are not in the line.
+
+    That is those whose attempt on the primary has no answer yet, and those that wait
+    for a busy service.
+    """
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """The entity takes sends again."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """It is this call's turn: call `woken` on it."""
+
+    call: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeQueue:
+    """Probe this backlog queue at that time, and report `Rotation.probe_ended`."""
+
+    index: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Let the application know."""
+
+    event: PairingEvent
+
+
+Decision = (
+    StartTimer
+    | CancelTimer
+    | StartPing
+    | StopPinging
+    | Divert
+    | Resume
+    | Wake
+    | ProbeQueue
+    | Tell
+)

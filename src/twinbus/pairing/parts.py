@@ -1,0 +1,270 @@
+"""A message in pieces, so that single fields can be moved and the rest kept as bytes.
+
+Owns taking an encoded message apart and joining it again. Only what is asked for is
+decoded: keys of maps, the fields of header and properties that alias. Bodies, footers
+and the values of other properties stay the bytes they were. Knows nothing about what
+the pieces mean; that is `envelope.py`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from twinbus import limits
+from twinbus.errors import DecodeError
+from twinbus.wire.codec import decode, encode, read_extent_8, read_extent_32, skip
+from twinbus.wire.encoder import write_compound
+from twinbus.wire.sections import (
+    APPLICATION_PROPERTIES,
+    DATA,
+    DELIVERY_ANNOTATIONS,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    find_sections,
+)
+from twinbus.wire.types import Timestamp, UByte, UInt
+
+_NULL = b"\x40"
+_LIST_8 = 0xC0
+_MAP_8 = 0xC1
+
+
+class Name:
+    """The key of an entry, read once for all messages that have it."""
+
+    __slots__ = ("encoded", "key", "lower")
+
+    def __init__(self, key: Any, encoded: bytes) -> None:
+        self.key = key
+        self.encoded = encoded
+        # The key for comparing; None if it is no text.
+        self.lower = key.lower() if isinstance(key, str) else None
+
+
+class Pair:
+    """One entry of a map: its name, and its value as it is encoded."""
+
+    __slots__ = ("name", "value_bytes")
+
+    def __init__(self, name: Name, value_bytes: bytes) -> None:
+        self.name = name
+        self.value_bytes = value_bytes
+
+    def value(self) -> Any:
+        return read_value(self.value_bytes)
+
+
+# Typed, because a symbol equals a string and is another thing on the wire.
+@lru_cache(256, typed=True)
+def name_of(key: Any) -> Name:
+    """A name of ours, or one that was changed."""
+    return Name(key, encode(key))
+
+
+# Senders repeat the names of their properties in every message.
+@lru_cache(1024)
+def _read_name(encoded: bytes) -> Name:
+    return Name(decode(encoded)[0], encoded)
+
+
+def read_value(encoded: bytes) -> Any:
+    """Decode one value."""
+    if encoded[0] == 0x83 and len(encoded) == 9:
+        return Timestamp(int.from_bytes(encoded[1:], "big", signed=True))
+    if len(encoded) <= _CACHED_BYTES_MAX:
+        return _small_value(encoded)
+    return decode(encoded, budget=limits.SECTION_NODES_MAX)[0]
+
+
+# Paths, session ids and times to live are short, and repeat. Nobody changes a value.
+_CACHED_BYTES_MAX = 64
+
+
+@lru_cache(4096)
+def _small_value(encoded: bytes) -> Any:
+    return decode(encoded)[0]
+
+
+def make_pair(key: str, value: Any) -> Pair:
+    """An entry with a name and a value of ours."""
+    return Pair(name_of(key), encode(value))
+
+
+class Parts:
+    """A message, section by section. An empty map is the same as none."""
+
+    __slots__ = (
+        "annotations",
+        "application",
+        "body",
+        "delivery",
+        "header",
+        "properties",
+    )
+
+    def __init__(self) -> None:
+        # The fields of the header, decoded: there are five of them, all small.
+        self.header: tuple[Any, ...] | None = None
+        self.delivery = b""
+        self.annotations: list[Pair] = []
+        # Each field of the properties as it is encoded.
+        self.properties: list[bytes] | None = None
+        self.application: list[Pair] = []
+        # Body and footer.
+        self.body = b""
+
+    def property_bytes(self, index: int) -> bytes | None:
+        """One field of the properties as encoded, or None."""
+        if self.properties is None or len(self.properties) <= index:
+            return None
+        field = self.properties[index]
+        return None if field == _NULL else field
+
+    def set_property(self, index: int, encoded: bytes | None) -> None:
+        """Set one field of the properties, or clear it."""
+        fields = self.properties if self.properties is not None else []
+        fields.extend([_NULL] * (index + 1 - len(fields)))
+        fields[index] = _NULL if encoded is None else encoded
+        self.properties = fields
+
+    def header_field(self, index: int) -> Any:
+        """One field of the header, or None."""
+        if self.header is None or len(self.header) <= index:
+            return None
+        return self.header[index]
+
+    def set_header(self, index: int, value: Any) -> None:
+        """Set one field of the header, or clear it."""
+        fields = list(self.header or ())
+        fields.extend([None] * (index + 1 - len(fields)))
+        fields[index] = value
+        self.header = tuple(fields)
+
+    def join(self) -> bytes:
+        """The message as it goes on the wire."""
+        out = bytearray()
+        if self.header is not None:
+            out += _HEADER_SECTION + _header_bytes(self.header)
+        out += self.delivery
+        if self.annotations:
+            _write_map(out, MESSAGE_ANNOTATIONS, self.annotations)
+        if self.properties is not None:
+            _write(out, PROPERTIES, _LIST_8, self.properties)
+        if self.application:
+            _write_map(out, APPLICATION_PROPERTIES, self.application)
+        out += self.body
+        return bytes(out)
+
+
+def split(payload: bytes) -> Parts:
+    """Take a message apart. Only a `PeerError` leaves here, whatever the bytes are."""
+    parts = Parts()
+    body: list[bytes] = []
+    footer = b""
+    try:
+        for code, begin, start, end in find_sections(payload):
+            if code == HEADER:
+                parts.header = _header_fields(payload[start:end])
+            elif code == DELIVERY_ANNOTATIONS:
+                parts.delivery = payload[begin:end]
+            elif code == MESSAGE_ANNOTATIONS:
+                parts.annotations = _pairs(payload, start, end)
+            elif code == PROPERTIES:
+                parts.properties = _fields(payload, start, end)
+            elif code == APPLICATION_PROPERTIES:
+                parts.application = _pairs(payload, start, end)
+            elif code in BODIES:
+                body.append(payload[begin:end])
+            else:
+                footer = payload[begin:end]
+    except (IndexError, struct.error):
+        raise DecodeError("A message section that is cut off.") from None
+    parts.body = b"".join([*body, footer])
+    return parts
+
+
+BODIES = range(DATA, DATA + 3)
+_HEADER_SECTION = bytes((0x00, 0x53, HEADER))
+
+
+# A sender repeats its header in every message.
+@lru_cache(256)
+def _header_fields(encoded: bytes) -> tuple[Any, ...]:
+    return tuple(decode(encoded)[0])
+
+
+def _header_bytes(fields: tuple[Any, ...]) -> bytes:
+    if _PLAIN.issuperset(map(type, fields)):
+        return _plain_header_bytes(*fields)
+    return encode(list(fields))
+
+
+# What belongs into a header. Anything else may have no hash.
+_PLAIN = frozenset((type(None), bool, UByte, UInt))
+
+
+# Typed, because a boolean equals a number and they are encoded differently.
+@lru_cache(256, typed=True)
+def _plain_header_bytes(*fields: Any) -> bytes:
+    return encode(list(fields))
+
+
+def _extent(buffer: bytes, start: int) -> tuple[int, int]:
+    """Element count of the list or map at `start`, and where its elements begin."""
+    kind = buffer[start]
+    if kind in (0xC0, 0xC1):
+        return read_extent_8(buffer, start + 1)[:2]
+    if kind in (0xD0, 0xD1):
+        return read_extent_32(buffer, start + 1)[:2]
+    return 0, start + 1
+
+
+def _fields(buffer: bytes, start: int, end: int) -> list[bytes]:
+    count, position = _extent(buffer, start)
+    fields: list[bytes] = []
+    # As often as there are bytes at most: the count is the peer's word.
+    while count and position < end:
+        kind = buffer[position]
+        if kind == 0x40:
+            after = position + 1
+        elif kind in _SHORT:
+            after = position + 2 + buffer[position + 1]
+        else:
+            after = skip(buffer, position)
+        fields.append(buffer[position:after])
+        position = after
+        count -= 1
+    if count or position != end:
+        raise DecodeError("A list does not end where its size says.")
+    return fields
+
+
+# Short binaries, strings and symbols: what nearly every field is.
+_SHORT = frozenset((0xA0, 0xA1, 0xA3))
+
+
+def _pairs(buffer: bytes, start: int, end: int) -> list[Pair]:
+    fields = _fields(buffer, start, end)
+    if len(fields) & 1:
+        raise DecodeError("A map has a key without a value.")
+    return [
+        Pair(_read_name(key), value)
+        for key, value in zip(fields[::2], fields[1::2], strict=True)
+    ]
+
+
+def _write_map(out: bytearray, code: int, pairs: Sequence[Pair]) -> None:
+    elements: list[bytes] = []
+    for pair in pairs:
+        elements.append(pair.name.encoded)
+        elements.append(pair.value_bytes)
+    _write(out, code, _MAP_8, elements)
+
+
+def _write(out: bytearray, code: int, kind: int, elements: Sequence[bytes]) -> None:
+    out += bytes((0x00, 0x53, code))
+    write_compound(out, kind, len(elements), bytearray().join(elements))

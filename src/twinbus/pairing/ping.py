@@ -1,0 +1,68 @@
+"""Pings: what one is, when the next is due, and how to ask where pings are unsafe.
+
+Owns the ping message and its times. A ping only tells whether an entity takes sends
+again. A twinbus server never stores one and says so in `open`; where a service does not
+say so, a waiting receiver could see it, so there a link that opens is proof enough.
+Knows nothing about states (`policy.py`), nor about connections. Session and message ids
+come in, because chance is not made here.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection
+
+from twinbus import limits
+from twinbus.wire.sections import (
+    CONTENT_TYPE,
+    GROUP_ID,
+    MESSAGE_ID,
+    PING_CONTENT_TYPE,
+    encode_message,
+)
+from twinbus.wire.types import Symbol
+
+# What a server offers in `open` if it never stores pings.
+PING_CAPABILITY = "twinbus:ping"
+PING_TTL_MS = 1_000
+
+
+class Probe(enum.Enum):
+    """How to find out whether an entity takes sends."""
+
+    # Open a sender's link and close it again, without a message.
+    LINK = "link"
+    PING = "ping"
+
+
+PROBES = tuple(probe.value for probe in Probe)
+
+
+def ping_message(session_id: str, message_id: str) -> bytes:
+    """An empty message that session entities take as well, and that soon expires.
+
+    The message id keeps duplicate detection from taking two pings for one.
+    """
+    fields = {
+        MESSAGE_ID: message_id,
+        CONTENT_TYPE: Symbol(PING_CONTENT_TYPE),
+        GROUP_ID: session_id,
+    }
+    return encode_message(b"", fields, PING_TTL_MS)
+
+
+def next_ping_ms(started_ms: int, interval_ms: int, now_ms: int) -> int:
+    """When the ping after one that started then is due: from start to start."""
+    return max(now_ms, started_ms + interval_ms)
+
+
+def ping_timeout_ms(interval_ms: int) -> int:
+    """How long a ping may take: always less than the interval, so one at a time."""
+    return min(limits.ATTEMPT_MS_MAX, interval_ms * 9 // 10)
+
+
+def choose_probe(wanted: str | None, offered: Collection[str]) -> Probe:
+    """How to probe a service that offers these capabilities."""
+    if wanted is not None:
+        return Probe(wanted)
+    return Probe.PING if PING_CAPABILITY in offered else Probe.LINK

@@ -1,0 +1,53 @@
+"""One entity in each of its states, for tests of the state machine."""
+
+from __future__ import annotations
+
+from twinbus.pairing.classification import Verdict
+from twinbus.pairing.decisions import Decision, Tell
+from twinbus.pairing.events import EventKind
+from twinbus.pairing.holding import HoldBudget
+from twinbus.pairing.policy import EntityPolicy, PolicySettings, State
+
+T0 = 1_700_000_000_000
+INTERVAL = 60_000
+LOST = ConnectionResetError("lost")
+COUNTED = Verdict.COUNTED
+
+
+def make(interval_ms: int = INTERVAL, ping_ms: int = 60_000) -> EntityPolicy:
+    settings = PolicySettings(interval_ms, ping_ms)
+    return EntityPolicy("orders", settings, HoldBudget())
+
+
+def told(decisions: list[Decision]) -> list[EventKind]:
+    return [each.event.kind for each in decisions if isinstance(each, Tell)]
+
+
+def without_events(decisions: list[Decision]) -> list[Decision]:
+    return [each for each in decisions if not isinstance(each, Tell)]
+
+
+def fail(entity: EntityPolicy, now_ms: int, attempt: int = 0) -> list[Decision]:
+    return entity.failed(attempt, COUNTED, LOST, now_ms)
+
+
+def suspect(entity: EntityPolicy) -> EntityPolicy:
+    fail(entity, T0)
+    assert entity.state is State.SUSPECT
+    return entity
+
+
+def failed_over() -> EntityPolicy:
+    """Failed over at T0, with the first ping planned."""
+    entity = make(interval_ms=0)
+    fail(entity, T0)
+    assert entity.state is State.FAILED_OVER
+    return entity
+
+
+def deciding() -> EntityPolicy:
+    """The timer fired after silence."""
+    entity = suspect(make())
+    entity.timer_fired(1, T0 + INTERVAL)
+    assert entity.state is State.DECIDING
+    return entity

@@ -1,0 +1,168 @@
+"""Backlog queues: chosen by chance, kept, taken out for all, and back by themselves."""
+
+from __future__ import annotations
+
+from random import Random
+
+from twinbus.errors import RemoteError
+from twinbus.pairing.classification import Kind
+from twinbus.pairing.decisions import Decision, ProbeQueue, Tell
+from twinbus.pairing.events import EventKind
+from twinbus.pairing.rotation import Rotation, SenderChoice
+
+T0 = 1_700_000_000_000
+GONE = RemoteError("amqp:not-found")
+
+
+def make(count: int = 3, seed: int = 1) -> Rotation:
+    return Rotation("contoso", range(count), Random(seed).randrange)
+
+
+def told(decisions: list[Decision]) -> list[tuple[EventKind, str]]:
+    return [
+        (each.event.kind, each.event.path)
+        for each in decisions
+        if isinstance(each, Tell)
+    ]
+
+
+def fail(rotation: Rotation, index: int, now_ms: int = T0) -> list[Decision]:
+    return rotation.failed(index, Kind.MISSING, GONE, now_ms)
+
+
+def test_each_sender_picks_one_queue_at_random() -> None:
+    rotation = make(10)
+
+    picked = {SenderChoice(rotation).queue() for _ in range(200)}
+
+    assert picked == set(range(10))
+
+
+def test_a_sender_stays_with_its_queue() -> None:
+    choice = SenderChoice(make(10))
+
+    assert len({choice.queue() for _ in range(50)}) == 1
+
+
+def test_only_the_usable_indexes_are_picked() -> None:
+    rotation = Rotation("contoso", {2, 5}, Random(1).randrange)
+
+    assert {rotation.pick() for _ in range(50)} == {2, 5}
+
+
+def test_a_queue_that_fails_is_out_for_every_sender() -> None:
+    rotation = make(2)
+    senders = [SenderChoice(rotation) for _ in range(20)]
+    for sender in senders:
+        sender.queue()
+
+    decisions = fail(rotation, 0)
+
+    assert {sender.queue() for sender in senders} == {1}
+    assert told(decisions) == [
+        (EventKind.BACKLOG_QUEUE_OUT, "contoso/x-servicebus-transfer/0")
+    ]
+
+
+def test_a_sender_stays_with_the_queue_that_it_had_to_move_to() -> None:
+    rotation = make(2)
+    choice = SenderChoice(rotation)
+    first = choice.queue()
+    assert first is not None
+    fail(rotation, first)
+    second = choice.queue()
+
+    rotation.probe_ended(first, None, T0 + 5_000)
+
+    assert choice.queue() == second != first
+
+
+def test_when_no_queue_is_left_the_last_error_is_known() -> None:
+    rotation = make(2)
+    fail(rotation, 0)
+    last = RemoteError("amqp:internal-error")
+    rotation.failed(1, Kind.SERVICE, last, T0)
+
+    assert SenderChoice(rotation).queue() is None
+    assert rotation.last_cause is last
+
+
+def test_a_queue_taken_out_is_probed_after_five_seconds() -> None:
+    decisions = fail(make(), 0)
+
+    assert ProbeQueue(0, T0 + 5_000) in decisions
+
+
+def test_sends_that_fail_together_take_a_queue_out_once() -> None:
+    rotation = make()
+    fail(rotation, 0)
+
+    assert fail(rotation, 0, T0 + 1) == []
+
+
+def test_a_queue_comes_back_by_itself() -> None:
+    rotation = make(1)
+    fail(rotation, 0)
+
+    decisions = rotation.probe_ended(0, None, T0 + 5_000)
+
+    assert rotation.pick() == 0
+    assert told(decisions) == [
+        (EventKind.BACKLOG_QUEUE_IN, "contoso/x-servicebus-transfer/0")
+    ]
+
+
+def test_the_pause_doubles_from_five_seconds_to_five_minutes() -> None:
+    rotation = make(1)
+    fail(rotation, 0)
+    pauses = []
+    now_ms = T0 + 5_000
+    for _ in range(8):
+        (probe,) = rotation.probe_ended(0, GONE, now_ms)
+        assert isinstance(probe, ProbeQueue)
+        pauses.append((probe.at_ms - now_ms) // 1000)
+        now_ms = probe.at_ms
+
+    assert pauses == [10, 20, 40, 80, 160, 300, 300, 300]
+
+
+def test_a_queue_that_only_the_probe_likes_is_probed_less_and_less() -> None:
+    rotation = make(1)
+    fail(rotation, 0)
+    rotation.probe_ended(0, None, T0 + 5_000)
+
+    decisions = fail(rotation, 0, T0 + 6_000)
+
+    assert ProbeQueue(0, T0 + 16_000) in decisions
+
+
+def test_a_queue_that_took_a_message_is_as_good_as_new() -> None:
+    rotation = make(1)
+    fail(rotation, 0)
+    rotation.probe_ended(0, None, T0 + 5_000)
+    rotation.accepted(0)
+
+    assert ProbeQueue(0, T0 + 11_000) in fail(rotation, 0, T0 + 6_000)
+
+
+def test_a_busy_queue_is_not_probed_before_ten_seconds() -> None:
+    decisions = make().failed(0, Kind.BUSY, GONE, T0)
+
+    assert ProbeQueue(0, T0 + 10_000) in decisions
+
+
+def test_a_probe_of_a_queue_that_is_in_is_ignored() -> None:
+    assert make().probe_ended(0, GONE, T0) == []
+
+
+def test_status_tells_the_state_of_every_queue() -> None:
+    rotation = make(2)
+    rotation.accepted(1, 7)
+    fail(rotation, 0)
+
+    out, working = rotation.status()
+
+    assert out.path == "contoso/x-servicebus-transfer/0"
+    assert (out.usable, out.probe_ms) == (False, T0 + 5_000)
+    assert "amqp:not-found" in (out.last_cause or "")
+    assert (working.usable, working.accepted, working.last_cause) == (True, 7, None)
