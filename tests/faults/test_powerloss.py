@@ -228,17 +228,17 @@ def _hex(text: str) -> str:
 
 
 def _read(*lines: str) -> list[Call]:
-    reader = Reader(Path("/root"), Path("/notes"), lambda path: path.endswith("-shm"))
+    reader = Reader(Path("/disk"), Path("/notes"), lambda path: path.endswith("-shm"))
     return reader.read([line + "\n" for line in lines])
 
 
 def _open(name: str, flags: str = "O_RDWR|O_CREAT") -> str:
-    path = _hex(f"/root/{name}")
+    path = _hex(f"/disk/{name}")
     return f'1 openat(AT_FDCWD<{_hex("/")}>, "{path}", {flags}, 0644) = 3<{path}>'
 
 
 def test_calls_of_threads_are_put_together_again() -> None:
-    file = f"3<{_hex('/root/a')}>"
+    file = f"3<{_hex('/disk/a')}>"
 
     calls = _read(
         _open("a"),
@@ -254,7 +254,7 @@ def test_calls_of_threads_are_put_together_again() -> None:
 
 
 def test_plain_writes_go_where_the_file_stands() -> None:
-    file = f"3<{_hex('/root/a')}>"
+    file = f"3<{_hex('/disk/a')}>"
     text = f'write({file}, "{_hex("xy")}", 2) = 2'
 
     calls = _read(
@@ -269,9 +269,9 @@ def test_plain_writes_go_where_the_file_stands() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        f"1 fallocate(3<{_hex('/root/a')}>, 0, 0, 100) = 0",
-        f'1 rename("{_hex("/tmp/x")}", "{_hex("/root/a")}") = 0',
-        f'1 pwrite64(3<{_hex("/root/a")}>, "{_hex("x")}"..., 9, 0) = 9',
+        f"1 fallocate(3<{_hex('/disk/a')}>, 0, 0, 100) = 0",
+        f'1 rename("{_hex("/tmp/x")}", "{_hex("/disk/a")}") = 0',
+        f'1 pwrite64(3<{_hex("/disk/a")}>, "{_hex("x")}"..., 9, 0) = 9',
     ],
 )
 def test_what_cannot_be_replayed_is_refused(line: str) -> None:
@@ -282,9 +282,9 @@ def test_what_cannot_be_replayed_is_refused(line: str) -> None:
 def test_other_files_failed_calls_and_shared_memory_do_not_matter() -> None:
     calls = _read(
         _open("a-shm"),
-        _open("b").replace("/root", "/elsewhere").replace(_hex("/root"), _hex("/tmp")),
+        _open("b").replace("/disk", "/elsewhere").replace(_hex("/disk"), _hex("/tmp")),
         f"1 fallocate(3<{_hex('/tmp/a')}>, 0, 0, 100) = 0",
-        f'1 unlink("{_hex("/root/b")}") = -1 ENOENT (No such file or directory)',
+        f'1 unlink("{_hex("/disk/b")}") = -1 ENOENT (No such file or directory)',
         f"1 fsync(5<{_hex('socket:[123]')}>) = 0",
         "1 +++ exited with 0 +++",
     )
