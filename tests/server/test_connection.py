@@ -12,17 +12,20 @@ from twinbus import limits
 from twinbus.core.entity import QueueDescription
 from twinbus.core.names import parse_address
 from twinbus.errors import Bug, StoreFault, TwinbusError
+from twinbus.server.accepting import SESSION_FILTER
 from twinbus.server.config import NamespaceConfig
 from twinbus.server.namespace import Namespace
 from twinbus.wire import sections
 from twinbus.wire.events import Answered, Closed, Delivered, Detached, Disposed
-from twinbus.wire.performatives import Accepted, Rejected
+from twinbus.wire.performatives import Accepted, Attach, Rejected, Source, Target
+from twinbus.wire.types import Symbol
 
 CONFIG = NamespaceConfig(
     "contoso",
     queues=(
         QueueDescription("q", lock_duration_ms=5000),
         QueueDescription("slow", message_rate_per_second=2),
+        QueueDescription("s", requires_session=True, lock_duration_ms=5000),
     ),
 )
 
@@ -246,3 +249,28 @@ async def test_sends_that_arrive_together_count_each_for_the_rate(
     busy = [state for state in states if isinstance(state, Rejected)]
     conditions = {state.error.condition for state in busy if state.error is not None}
     assert conditions == {"com.microsoft:server-busy"}
+
+
+async def test_a_settlement_after_the_session_ended_says_that_the_session_is_lost(
+    server: RawServer, client: RawClient
+) -> None:
+    await _authorized(client)
+    session = await client.session()
+    sender = await client.sender(session, "s")
+    await client.send(sender, sections.encode_message(b"x", {sections.GROUP_ID: "A"}))
+    source = Source(address="s", filter={Symbol(SESSION_FILTER): "A"})
+    attach = Attach(source=source, target=Target(), snd_settle_mode=0)
+    receiver = await client.attach(session, False, attach)
+    receiver.grant(1)
+    client.flush()
+    held = await client.wait(Delivered)
+
+    # The settlement comes before the server has looked at its clock.
+    server.clock.advance(5001)
+    session.dispose(held.delivery_id, held.delivery_id, False, Accepted())
+    client.flush()
+    late = await client.wait(Answered)
+
+    assert isinstance(late.state, Rejected)
+    assert late.state.error is not None
+    assert late.state.error.condition == "com.microsoft:session-lock-lost"
