@@ -205,6 +205,9 @@ CLIENT_SILENCE_SECONDS = 2.0
 CLIENT_ADDRESS_SECONDS_MAX = 3.0
 # What a call may take where the caller says nothing.
 CLIENT_TIMEOUT_SECONDS = 30.0
+# Deadlines of sends on one link that pass one shortly after the other are seen to
+# together: one of them may be late by this much.
+CLIENT_LOOK_SECONDS_MIN = 0.01
 # A drain is answered at once by a server that lives.
 CLIENT_DRAIN_SECONDS = 5.0
 # Lifetime of tokens that are made from a key, as the SDKs do.
@@ -242,3 +245,113 @@ DESTINATION_PAUSE_MS_MAX = 60_000
 PARKED_MESSAGES_MAX = 2_000
 # How much later a lock may really end than was reckoned when the message came in.
 LOCK_MARGIN_MS = 1_000
+
+# Events that an iterator keeps which nobody reads.
+EVENTS_KEPT_MAX = 1_000
+# How often a backlog queue is tried to be made, and the pause between.
+QUEUE_TRIES_MAX = 3
+QUEUE_TRY_PAUSE_SECONDS = 1.0
+# How often a pair that has diverted looks whether somebody drains the backlog. Two looks
+# without progress are a warning; each costs one operation for each queue.
+BACKLOG_LOOK_SECONDS = 10 * 60.0
+
+# -- the syphon on Spark ---------------------------------------------------------------
+
+# How often a task looks for receipts that others wrote. A message comes again when its
+# lock ends, at least five seconds after it was sent; this is well below.
+JOURNAL_LOOK_SECONDS = 1.0
+# Series that are packed into one file: tasks of ten seconds make a thousand in hours.
+JOURNAL_PACK_FILES_MAX = 1_000
+# How long the tokens of tasks last: a task may wait for an executor, and be repeated.
+SYPHON_TOKEN_SECONDS = 4 * 3600
+# Backlog queues are looked for by their index. As many as this may be missing in a row
+# before there are no more.
+BACKLOG_GAP_MAX = 10
+# With something left that is locked by somebody, the queues are looked at this often.
+SYPHON_LEFT_SECONDS = 5.0
+# What a receive of a task waits for the first message of a queue that has some, and
+# for those after it.
+SYPHON_FIRST_SECONDS = 1.0
+SYPHON_NEXT_SECONDS = 0.2
+# A queue that a task found empty is tried again after this, while others have work.
+SYPHON_EMPTY_SECONDS = 30.0
+# How often a task says how far it is.
+SYPHON_REPORT_SECONDS = 1.0
+# When a namespace cannot be reached: the pause, doubled up to the second.
+SYPHON_PAUSE_SECONDS_MIN = 0.5
+SYPHON_PAUSE_SECONDS_MAX = 15.0
+
+# -- the pumps of the syphon -----------------------------------------------------------
+
+# What one receive waits while a backlog queue is empty: ten idle queues cost forty
+# receives an hour.
+SYPHON_POLL_SECONDS = 15 * 60.0
+# Messages of one receive. Two of these may be in hand, and with those that are parked
+# that is what a link may hold.
+SYPHON_CHUNK_MESSAGES = 500
+# What a pump has in hand, reckoned by the average size of what came so far.
+SYPHON_HAND_BYTES_MAX = 32 * 1024 * 1024
+# Links to destinations that are kept open; a connection may have 5,000 sessions.
+SYPHON_SENDERS_MAX = 1_000
+# What a pump that stops waits for answers, before it gives up what is under way.
+SYPHON_STOP_SECONDS = 2.0
+# How often the secondary is asked for backlog queues; as often as one is polled.
+SYPHON_LOOK_SECONDS = 15 * 60.0
+# How often progress is told while there is some.
+SYPHON_PROGRESS_SECONDS = 10.0
+# A factory whose partner has ended is faulted after this.
+PARTNER_GRACE_SECONDS = 5.0
+
+# -- the Spark source and sink -----------------------------------------------------------
+
+# Locks that one request settles; a refusal is looked for by halves.
+SETTLE_TOKENS_MAX = 1_000
+# Messages of a micro-batch, and of a task's part of it before they are written and
+# settled: a link holds 2,048 unsettled deliveries at most.
+BATCH_MESSAGES_DEFAULT = 10_000
+CHUNK_MESSAGES_DEFAULT = 1_000
+CHUNK_MESSAGES_MAX = 2_000
+# Tasks of one micro-batch or read. More links than this on one entity help nobody.
+PARALLELISM_MAX = 1_000
+# What a task of the source receives for, and what one of the sink waits for a namespace
+# that is busy or away.
+SOURCE_TASK_SECONDS = 10
+SINK_TASK_SECONDS = 300
+TASK_SECONDS_MAX = 86_400
+# An idle source looks for a message this long at a time, so that it asks 12 times a
+# minute and a query that is stopped is not kept.
+SOURCE_IDLE_SECONDS = 5.0
+# What a task waits for the first message; others got there first if none comes.
+SOURCE_FIRST_SECONDS = 1.0
+# A session that has messages is given at once; this is for the way there and back.
+SOURCE_SESSION_SECONDS = 1.0
+# Sessions of one micro-batch; each costs a link.
+BATCH_SESSIONS_MAX = 10_000
+# Between attempts to reach a namespace that is away: the pause, doubled up to the second.
+AWAY_PAUSE_SECONDS_MIN = 0.5
+AWAY_PAUSE_SECONDS_MAX = 10.0
+# Rows that are encoded before they are sent, in bytes: a few full batches.
+SINK_BUFFER_BYTES = 2 * 1024 * 1024
+
+# -- HTTP, continued ------------------------------------------------------------------
+
+# A body may take this long ...
+HTTP_BODY_SECONDS_MAX = 30
+# ... and a second more for each of these. The largest message, 100 MiB, may then take
+# two hours, and a connection cannot be held for less than a modem sends.
+HTTP_BODY_BYTES_PER_SECOND_MIN = 16 * 1024
+# How often the file with an issuer's keys is looked at, when tokens come.
+JWKS_LOOK_SECONDS = 5
+# A stream that browses looks for new messages this often.
+SOURCE_PEEK_SECONDS = 1.0
+# How long a task that browses asks a namespace that is away.
+BROWSE_AWAY_SECONDS = 60.0
+
+# -- newcomers ------------------------------------------------------------------------
+
+# While claimed clients are at work, one connection may come in every so often. One costs
+# about 0.3 ms of a core, with TLS about 0.8 ms: a tenth of the time is theirs.
+NEWCOMER_MS = 3
+NEWCOMER_TLS_MS = 8
+# Claimed clients are at work if one of them has sent something this recently.
+BUSY_MS = 50

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -13,11 +15,15 @@ from azure.core.exceptions import ClientAuthenticationError, ServiceRequestError
 
 from tests.client.peer import Peer, peering
 from tests.client.site import QUEUE, Site, message
+from tests.server import tokens_of_issuer as issuer
+from tests.server.raw import serving
+from twinbus import limits
 from twinbus.client.connection import Connection
 from twinbus.client.credentials import SasKey, SasSignature, credential_of
 from twinbus.client.endpoint import Endpoint
 from twinbus.clock import ManualClock
 from twinbus.core import sas
+from twinbus.core.entity import QueueDescription
 from twinbus.errors import (
     ArgumentError,
     ClaimRefused,
@@ -25,6 +31,8 @@ from twinbus.errors import (
     DeadlineExceeded,
     RemoteError,
 )
+from twinbus.server.config import NamespaceConfig
+from twinbus.server.jwt import JwtOptions
 
 ROOT = (sas.DEV_KEY_NAME, sas.DEV_KEY_TEXT)
 
@@ -157,6 +165,63 @@ async def test_a_token_is_renewed_before_it_ends(peer: Peer) -> None:
         await peer.until(lambda: len(peer.tokens) == 2)
 
     assert peer.tokens == ["token-1", "token-2"]
+
+
+async def test_a_renewal_uses_the_key_of_its_moment(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "CLIENT_TOKEN_SECONDS", 1)
+    credential = SasKey("old", "key")
+    async with client_of(peer, credential) as client:
+        await client.sender("q").send(message())
+        credential.update("new", "key")
+
+        await peer.until(lambda: len(peer.tokens) == 2)
+
+    names = [sas.parse_token(each).key_name for each in peer.tokens]
+    assert names == ["old", "new"]
+
+
+async def test_a_link_outlives_the_bearer_token_that_it_was_made_with(
+    tmp_path: Path,
+) -> None:
+    class Issuer:
+        """Gives a token for a second, and then one for an hour."""
+
+        asked = 0
+        renewed = asyncio.Event()
+
+        async def get_token(self, *_: str) -> Given:
+            now_s = server.clock.now_ms() // 1000
+            end_s = now_s + (3600 if self.asked else 1)
+            self.asked += 1
+            if self.asked > 1:
+                self.renewed.set()
+            text = issuer.token(issuer.claims(now_s, exp=end_s, roles=[issuer.SENDER]))
+            return Given(text, end_s)
+
+    jwt = JwtOptions(issuer.ISSUER, issuer.write_jwks(tmp_path))
+    config = NamespaceConfig("contoso", (QueueDescription("q"),), jwt=jwt)
+    async with serving(tmp_path / "data", config) as server:
+        endpoint = Endpoint("127.0.0.1", server.port)
+        credential = Issuer()
+        async with Connection(endpoint, credential, clock=server.clock) as client:
+            sender = client.sender("q")
+            await sender.send(message())
+            async with asyncio.timeout(10):
+                await credential.renewed.wait()
+            # The server has the new token before anything that is sent behind it.
+            await sender.send(message())
+            link = sender._link
+
+            server.advance(5000)
+            await sender.send(message())
+
+            assert sender._link is link
+            # It may send, and nothing else.
+            with pytest.raises(RemoteError) as refused:
+                await client.receiver("q").open()
+            assert refused.value.condition == "amqp:unauthorized-access"
 
 
 async def test_one_claim_serves_all_links_of_an_entity(peer: Peer) -> None:

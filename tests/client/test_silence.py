@@ -205,6 +205,20 @@ async def test_many_tasks_open_one_connection_and_one_link() -> None:
         assert len(peer.tokens) == 1
 
 
+async def test_sends_do_not_wait_for_each_others_outcomes() -> None:
+    async with peering(stages.OUTCOME) as peer, client_of(peer) as client:
+        sender = client.sender("q")
+
+        sends = [asyncio.ensure_future(sender.send(message())) for _ in range(50)]
+
+        await peer.until(lambda: bool(peer.connections))
+        await peer.until(lambda: len(peer.connections[0].messages) == 50)
+        assert not any(each.done() for each in sends)
+        peer.connections[0].transport.abort()
+        ended = await asyncio.gather(*sends, return_exceptions=True)
+        assert {type(each) for each in ended} == {OutcomeUnknown}
+
+
 async def test_a_server_silent_for_long_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

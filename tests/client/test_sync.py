@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +16,7 @@ from tests.client import peer as stages
 from tests.client.peer import Peer, peering
 from tests.client.site import body_of, message
 from tests.sdk.servers import Server, serving
-from tools.async_to_sync import TARGETS, TWINS, generate
+from tools.async_to_sync import SOURCES, TWINS, generate, target
 from twinbus.client.credentials import SasKey
 from twinbus.client.endpoint import Endpoint
 from twinbus.client.message import Message
@@ -66,13 +65,14 @@ def no_thread_is_left() -> Iterator[None]:
 
 @pytest.mark.parametrize("name", TWINS)
 def test_the_twin_is_as_it_was_generated(name: str) -> None:
-    assert (TARGETS / f"{name}.py").read_text() == generate(name)
+    assert target(name).read_text() == generate(name)
 
 
 def test_there_is_nothing_else_among_the_twins() -> None:
-    found = {path.stem for path in Path(TARGETS).glob("*.py")}
+    found = {path.stem for path in (SOURCES / "client" / "sync").glob("*.py")}
 
-    assert found == {*TWINS, "__init__"}
+    twins = {name.removeprefix("client.") for name in TWINS if "client." in name}
+    assert found == {*twins, "__init__"}
 
 
 def test_what_is_sent_is_received_and_completed(client: Connection, queue: str) -> None:

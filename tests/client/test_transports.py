@@ -179,6 +179,23 @@ async def test_tls_through_a_proxy(served: Served, trusting: ssl.SSLContext) -> 
         assert b"Proxy-Authorization: Basic dXNlcjpzZWNyZXQ=\r\n" in request
 
 
+async def test_a_websocket_inside_tls_through_a_proxy(
+    served: Served, trusting: ssl.SSLContext
+) -> None:
+    async with tunnels(b"HTTP/1.1 200 OK\r\nVia: 1.1 proxy\r\n\r\n") as proxy:
+        way = Endpoint(
+            "",
+            tls=trusting,
+            websocket=True,
+            address=("localhost", served.https_port),
+            proxy=Proxy("127.0.0.1", proxy.port),
+        )
+
+        await exchange(client_of(served, way))
+
+        assert len(proxy.requests) == 1
+
+
 @pytest.mark.parametrize(
     ("answer", "text"),
     [

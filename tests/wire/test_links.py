@@ -15,6 +15,7 @@ from twinbus.wire.events import (
     Delivered,
     Detached,
     Disposed,
+    Drained,
     Ended,
     Flowed,
 )
@@ -25,6 +26,7 @@ from twinbus.wire.performatives import (
     Attach,
     Begin,
     Error,
+    Flow,
     Target,
     Transfer,
 )
@@ -239,6 +241,71 @@ def test_a_drain_is_answered_with_no_credit_left() -> None:
     assert theirs.credit == 0
     assert theirs.delivery_count == 5
     assert not theirs.drain
+
+
+def test_the_answer_to_a_drain_takes_the_credit_back() -> None:
+    pair = Pair()
+    ours, theirs = pair.link("l", client_sends=False)
+    ours.grant(5)
+    ours.drain = True
+    ours.write_flow()
+    pair.run()
+
+    theirs.send(b"x", b"t")
+    theirs.drained()
+    pair.run()
+
+    assert kinds(pair.client_events)[-2:] == [Delivered, Drained]
+    assert (ours.credit, ours.delivery_count) == (0, 5)
+    # Both count alike from here on.
+    ours.drain = False
+    ours.grant(2)
+    pair.run()
+    assert theirs.credit == 2
+
+
+@pytest.mark.parametrize("count", [None, 0, 6, 0xFFFFFFFF])
+def test_a_count_that_cannot_be_changes_nothing(count: int | None) -> None:
+    pair = Pair()
+    ours, theirs = pair.link("l", client_sends=False)
+    ours.grant(5)
+    pair.run()
+
+    flow = Flow(handle=theirs.handle, delivery_count=count, link_credit=0)
+    theirs.session.write_flow(flow)
+    pair.run()
+
+    assert Drained not in kinds(pair.client_events)
+    assert (ours.credit, ours.delivery_count) == (5, 0)
+
+
+def test_a_count_may_start_anywhere() -> None:
+    pair = Pair()
+    session = pair.session()
+    attach = Attach(name="l", handle=0, role=False, target=Target(address="q"))
+    attach.initial_delivery_count = 0xFFFFFFFE
+    pair.server.feed(encode_frame(session.channel, attach))
+    event = pair.server.next_event()
+    assert isinstance(event, Attached)
+
+    event.link.accept(Attach(target=Target(address="q")))
+    event.link.grant(10)
+
+    assert event.link.delivery_count == 0xFFFFFFFE
+
+
+def test_a_message_goes_in_the_format_that_it_is_sent_in() -> None:
+    pair = Pair()
+    ours, theirs = pair.link("l", client_sends=True)
+    theirs.grant(2)
+    pair.run()
+
+    ours.send(b"batch" * 50_000, b"1", message_format=0x80013700)
+    ours.send(b"single", b"2")
+    pair.run()
+
+    came = [each for each in pair.server_events if isinstance(each, Delivered)]
+    assert [each.message_format for each in came] == [0x80013700, 0]
 
 
 def test_a_message_in_many_frames_is_put_together() -> None:

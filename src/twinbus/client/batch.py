@@ -23,7 +23,8 @@ _LONG = struct.Struct(">II").pack
 # Start of a data section with a length of one byte, and of four.
 _DATA_SHORT = 0x005375A0
 _DATA_LONG = 0x005375B0
-# What a section adds to its message at most.
+# What a section adds to its message, with a length of one byte, and of four.
+_SECTION_BYTES_SHORT = 5
 _SECTION_BYTES = 8
 
 
@@ -72,7 +73,8 @@ def _fill(messages: Sequence[bytes], first: int, size: int, bytes_max: int) -> i
     most = min(len(messages), first + limits.BATCH_MESSAGES_MAX)
     last = first
     while last < most:
-        size += len(messages[last]) + _SECTION_BYTES
+        length = len(messages[last])
+        size += length + (_SECTION_BYTES_SHORT if length < 256 else _SECTION_BYTES)
         if size > bytes_max and last > first:
             break
         last += 1

@@ -25,7 +25,7 @@ from twinbus.client.sender import Sender
 from twinbus.client.shared import Shared
 from twinbus.clock import Clock, SystemClock
 from twinbus.core.sas import parse_connection_string
-from twinbus.errors import CallerError, RemoteError
+from twinbus.errors import CallerError, Disconnected, RemoteError
 
 _T = TypeVar("_T")
 _UNAUTHORIZED = "amqp:unauthorized-access"
@@ -103,7 +103,7 @@ class Connection:
 
     async def close(self, timeout_seconds: float | None = None) -> None:
         """Say goodbye and let go; what is still under way fails."""
-        self._check_place()
+        self._check_place(asyncio.get_running_loop())
         self._closed = True
         self._opening.stop()
         live, self._live = self._live, None
@@ -125,10 +125,12 @@ class Connection:
         """When a call that starts now has to end; refused where it cannot start."""
         if self._closed:
             raise CallerError("The connection was closed. Make another.")
-        self._check_place()
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._check_place(loop)
         if timeout_seconds is None:
             timeout_seconds = self.timeout_seconds
-        return Deadline(timeout_seconds)
+        return Deadline(timeout_seconds, loop.time())
 
     async def link(
         self,
@@ -157,6 +159,9 @@ class Connection:
                 claims.forget(audience)
 
     async def _connected(self, deadline: Deadline | None) -> LiveConnection:
+        if self._closed:
+            # It was closed while this was on its way here.
+            raise Disconnected("The connection was closed.")
         live = self._live
         if live is None or live.failure is not None:
             live = await self._opening.get(deadline)
@@ -173,15 +178,14 @@ class Connection:
     def _say(self, stage: str) -> None:
         self._opening.stage = stage
 
-    def _check_place(self) -> None:
-        loop = asyncio.get_running_loop()
-        if self._loop is None:
-            self._loop = loop
+    def _check_place(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._pid != os.getpid():
             raise CallerError(
                 "The connection was made in another process. After a fork, make a new "
                 "one in the child."
             )
+        if self._loop is None:
+            self._loop = loop
         if loop is not self._loop:
             raise CallerError(
                 "The connection belongs to another event loop. Make one for each loop."

@@ -21,9 +21,11 @@ class Deadline:
 
     __slots__ = ("at", "seconds")
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, now: float | None = None) -> None:
         self.seconds = seconds
-        self.at = asyncio.get_running_loop().time() + seconds
+        if now is None:
+            now = asyncio.get_running_loop().time()
+        self.at = now + seconds
 
     def left_seconds(self) -> float:
         """What is left of the time; never negative."""

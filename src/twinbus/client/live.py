@@ -17,10 +17,10 @@ from uuid import uuid4
 from twinbus import limits
 from twinbus.client.deadline import Deadline, answer
 from twinbus.client.endpoint import Endpoint
-from twinbus.client.engine import ClientEngine
 from twinbus.client.transport import Channel, Say, connect
 from twinbus.client.websocket import WebSocketChannel
 from twinbus.errors import DeadlineExceeded, Disconnected, PeerError, RemoteError
+from twinbus.wire.connection import Connection as Engine
 from twinbus.wire.connection import ConnectionState
 from twinbus.wire.events import (
     Answered,
@@ -30,6 +30,7 @@ from twinbus.wire.events import (
     Delivered,
     Detached,
     Disposed,
+    Drained,
     Ended,
     Event,
     Flowed,
@@ -60,7 +61,7 @@ class LiveConnection:
     def __init__(self, endpoint: Endpoint, name: str) -> None:
         self.endpoint = endpoint
         # Nobody else may have this name, nor the names of links that start with it.
-        self.engine = ClientEngine(f"{name}-{uuid4().hex}")
+        self.engine = Engine(server=False, container_id=f"{name}-{uuid4().hex}")
         # Why the connection is no longer there.
         self.failure: RemoteError | None = None
         self.links: set[LiveLink] = set()
@@ -258,7 +259,7 @@ class LiveConnection:
                 event.session.settle(number, number, event.state)
 
     def _handle(self, event: Event) -> None:
-        if isinstance(event, Flowed):
+        if isinstance(event, Flowed | Drained):
             event.link.owner.on_flow()
         elif isinstance(event, Answered):
             for link in event.session.links.values():

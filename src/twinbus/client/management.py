@@ -15,8 +15,10 @@ from twinbus.client.deadline import Deadline
 from twinbus.client.live import LiveConnection
 from twinbus.client.message import Message
 from twinbus.client.requests import Reply, RequestPair
+from twinbus.client.rules import request_of, rule_of
 from twinbus.client.settlement import Settlement
 from twinbus.client.shared import Shared
+from twinbus.core.rule import RuleDescription
 from twinbus.errors import RemoteError
 from twinbus.wire import sections
 from twinbus.wire.types import (
@@ -39,6 +41,7 @@ _CONDITIONS = {
     401: "amqp:unauthorized-access",
     404: "amqp:not-found",
     408: "com.microsoft:timeout",
+    409: "com.microsoft:entity-already-exists",
     410: "com.microsoft:message-lock-lost",
     501: "amqp:not-implemented",
     503: "com.microsoft:server-busy",
@@ -132,6 +135,48 @@ class Management:
         """Take scheduled messages back; all or none."""
         body = {"sequence-numbers": Array(ARRAY_LONG, sequence_numbers)}
         await self._ask("cancel-scheduled-message", body, timeout_seconds)
+
+    async def delete(
+        self,
+        count_max: int,
+        before_ms: int,
+        session_id: str | None = None,
+        timeout_seconds: float | None = None,
+    ) -> int:
+        """Remove the oldest ready messages that came before a time; returns how many.
+
+        The server may remove fewer than it could: ask again until it was none.
+        """
+        body = {
+            "message-count": Int(count_max),
+            "enqueued-time-utc": Timestamp(before_ms),
+            **_session(session_id),
+        }
+        reply = await self._ask("batch-delete-messages", body, timeout_seconds)
+        return int(reply.get("message-count") or 0)
+
+    # -- rules -------------------------------------------------------------------------
+
+    async def add_rule(
+        self, rule: RuleDescription, timeout_seconds: float | None = None
+    ) -> None:
+        """Add a rule to a subscription."""
+        body = {"rule-name": rule.name, "rule-description": request_of(rule)}
+        await self._ask("add-rule", body, timeout_seconds)
+
+    async def remove_rule(
+        self, name: str, timeout_seconds: float | None = None
+    ) -> None:
+        """Remove a rule of a subscription."""
+        await self._ask("remove-rule", {"rule-name": name}, timeout_seconds)
+
+    async def rules(
+        self, skip: int = 0, top: int = 100, timeout_seconds: float | None = None
+    ) -> list[RuleDescription]:
+        """The rules of a subscription, in the order in which they were added."""
+        body = {"skip": Int(skip), "top": Int(top)}
+        reply = await self._ask("enumerate-rules", body, timeout_seconds)
+        return [rule_of(each["rule-description"]) for each in reply.get("rules", ())]
 
     # -- sessions ----------------------------------------------------------------------
 

@@ -12,17 +12,37 @@ send is tried once. What it raises says whether trying again may send twice:
 | `RemoteError`      | was refused, or the link was; the condition says why           |
 | `MessageTooLarge`  | was not sent: the entity does not take as much                 |
 | `SendRefused`      | one of several transfers had one of these fates; it says which |
+
+`submit` is `send` without the wait. It returns at once, raises only what is the caller's
+own fault, and its `Outcome` (`outcome.py`) ends as `send` would:
+
+    outcome = sender.submit(messages, timeout_seconds)   # same arguments as `send`
+    await outcome                  # as `await sender.send(...)`, at the same cost
+    outcome.done(), outcome.exception(), outcome.add_done_callback(call)
+    outcome.future                 # a real future, for `asyncio.wait` and the like
+    outcome.cancel()               # taken back if it was not sent, else forgotten; a
+                                   # task that is cancelled while it awaits does this
+    late = outcome.leave(reason)   # whoever awaits it is raised `reason` now; the send
+                                   # goes on until its own deadline, and `late`, another
+                                   # future, ends as it does. Look at its exception.
+
+All of it is for the event loop of the connection. `leave` returns `outcome.future` as it
+is if that has ended. `Errand(coroutine)` is an outcome of anything else that is awaited,
+such as `management.schedule(...)`.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from twinbus import limits
 from twinbus.client.batch import Parcel, Room, pack
 from twinbus.client.deadline import Deadline
 from twinbus.client.live import LiveConnection
+from twinbus.client.outcome import Errand, Outcome
 from twinbus.client.sending import Sending, SendLink
 from twinbus.client.shared import Shared
 from twinbus.errors import RemoteError, SendRefused
@@ -70,18 +90,40 @@ class Sender:
         Several go as batches, each as full as the entity allows: the server takes all
         of a batch or none. A task that is cancelled here leaves nothing half done.
         """
+        link = self._link
+        if link is None or link.failure is not None:
+            await self._send(messages, self._connection.deadline(timeout_seconds))
+        else:
+            await self.submit(messages, timeout_seconds).future
+
+    def submit(
+        self,
+        messages: bytes | Sequence[bytes],
+        timeout_seconds: float | None = None,
+    ) -> Outcome:
+        """Send without waiting: see the top of the file."""
         deadline = self._connection.deadline(timeout_seconds)
         link = self._link
         if link is None or link.failure is not None:
-            link = await self._linked(deadline)
+            return Errand(self._send(messages, deadline))
+        if type(messages) is bytes and len(messages) <= self._room.message_bytes_max:
+            return link.submit(messages, 0, deadline)
+        return self._submit(link, messages, deadline)
+
+    def _submit(
+        self, link: SendLink, messages: bytes | Sequence[bytes], deadline: Deadline
+    ) -> Outcome:
         if isinstance(messages, bytes):
-            if len(messages) <= self._room.message_bytes_max:
-                await link.outcome(link.submit(messages), deadline)
-                return
             messages = (messages,)
         parcels = list(pack(messages, self._room))
-        sendings = [link.submit(each.payload, each.form) for each in parcels]
-        await _outcomes(link, parcels, sendings, deadline)
+        sendings = [link.submit(each.payload, each.form, deadline) for each in parcels]
+        return sendings[0] if len(sendings) == 1 else _Several(parcels, sendings)
+
+    async def _send(
+        self, messages: bytes | Sequence[bytes], deadline: Deadline
+    ) -> None:
+        link = await self._linked(deadline)
+        await self._submit(link, messages, deadline)
 
     async def close(self, timeout_seconds: float | None = None) -> None:
         """End the link; a later send makes another."""
@@ -131,23 +173,34 @@ def _room(link: SendLink) -> Room:
     return Room(most, min(int(batch), most))
 
 
-async def _outcomes(
-    link: SendLink, parcels: list[Parcel], sendings: list[Sending], deadline: Deadline
-) -> None:
-    """Wait for the outcomes of several transfers, all under one deadline."""
-    failures: dict[int, RemoteError] = {}
-    try:
-        for parcel, sending in zip(parcels, sendings, strict=True):
-            try:
-                await link.outcome(sending, deadline)
-            except RemoteError as error:
-                places = range(parcel.first, parcel.first + parcel.length)
-                failures.update(dict.fromkeys(places, error))
-    finally:
-        # Cancelled: what was not sent yet will not be, the rest is forgotten.
-        for sending in sendings:
-            link.forget(sending)
-    if failures and len(sendings) == 1:
-        raise failures.popitem()[1]
-    if failures:
-        raise SendRefused(failures)
+class _Several(Outcome):
+    """Several deliveries with one outcome: that of all of them."""
+
+    __slots__ = ("_failures", "_left", "_parcels", "_sendings")
+
+    def __init__(self, parcels: list[Parcel], sendings: list[Sending]) -> None:
+        super().__init__()
+        self._parcels = parcels
+        self._sendings = sendings
+        self._failures: dict[int, RemoteError] = {}
+        self._left = len(sendings)
+        for number, sending in enumerate(sendings):
+            sending.future.add_done_callback(partial(self._decided, number))
+        self.future.add_done_callback(self._ended)
+        if not sendings:
+            self.end(None)
+
+    def _decided(self, number: int, one: asyncio.Future[None]) -> None:
+        error = None if one.cancelled() else one.exception()
+        if isinstance(error, RemoteError):
+            parcel = self._parcels[number]
+            places = range(parcel.first, parcel.first + parcel.length)
+            self._failures.update(dict.fromkeys(places, error))
+        self._left -= 1
+        if not self._left:
+            self.end(SendRefused(self._failures) if self._failures else None)
+
+    def _ended(self, all_of_them: asyncio.Future[None]) -> None:
+        if all_of_them.cancelled():
+            for sending in self._sendings:
+                sending.cancel()

@@ -7,55 +7,71 @@
 |               | caller was cancelled: its outcome comes later and changes nothing  |
 
 Deliveries leave in the order in which they were submitted, as many as there is credit
-for, and never wait for each other's outcomes.
+for, and never wait for each other's outcomes. A link has one timer for the deadlines of
+all its deliveries, because almost none of them is ever reached.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import OrderedDict
 from typing import Any
 
-from twinbus.client.deadline import Deadline, answer
-from twinbus.client.engine import send
+from twinbus import limits
+from twinbus.client.deadline import Deadline
 from twinbus.client.link import LiveLink
 from twinbus.client.live import LiveConnection, remote_error
+from twinbus.client.outcome import Outcome
 from twinbus.errors import DeadlineExceeded, OutcomeUnknown, RemoteError
 from twinbus.wire.link import LinkState
 from twinbus.wire.performatives import Accepted, Rejected
 from twinbus.wire.session import Session
 
 
-class Sending:
-    """One delivery on its way; its future is its outcome."""
+class Sending(Outcome):
+    """One delivery on its way."""
 
-    __slots__ = ("form", "future", "link", "payload", "sent", "turn")
+    __slots__ = ("deadline", "form", "link", "payload", "sent", "turn")
 
-    def __init__(self, link: SendLink, payload: bytes, form: int) -> None:
+    def __init__(
+        self, link: SendLink, payload: bytes, form: int, deadline: Deadline | None
+    ) -> None:
+        self.future = link.loop.create_future()
+        self.late = None
         self.link = link
         self.payload = payload
         self.form = form
-        self.future: asyncio.Future[None] = link.loop.create_future()
+        self.deadline = deadline
         self.sent = False
         # How often the connection had written when this was added to its output.
         self.turn = 0
 
     def decide(self, state: Any) -> None:
         """The server has decided."""
-        self.link.unsettled.discard(self)
-        future = self.future
-        if future.done():
-            return
-        if type(state) is Accepted:
-            future.set_result(None)
+        self.link.pending.pop(self, None)
+        if type(state) is not Accepted:
+            self.end(_refusal(state))
+        elif self.late is None and not self.future.done():
+            # The usual case, in short.
+            self.future.set_result(None)
         else:
-            future.set_exception(_refusal(state))
+            self.end(None)
 
     def fail(self, failure: RemoteError) -> None:
         """There will be no decision."""
-        if not self.future.done():
-            left = self.sent and self.link.live.writes > self.turn
-            self.future.set_exception(OutcomeUnknown(failure) if left else failure)
+        left = self.sent and self.link.live.writes > self.turn
+        self.end(OutcomeUnknown(failure) if left else failure)
+
+    def expire(self, deadline: Deadline) -> None:
+        """Its time is over."""
+        if not self.sent:
+            self.end(DeadlineExceeded("credit", deadline.seconds))
+            return
+        late = DeadlineExceeded("outcome", deadline.seconds)
+        unknown = OutcomeUnknown(late)
+        unknown.__cause__ = late
+        self.end(unknown)
 
 
 def _refusal(state: Any) -> RemoteError:
@@ -73,55 +89,82 @@ class SendLink(LiveLink):
     def __init__(self, live: LiveConnection, session: Session | None = None) -> None:
         super().__init__(live, session)
         self.loop = asyncio.get_running_loop()
-        self.unsettled: set[Sending] = set()
-        # In the order of submission; a set, because any of them may leave.
+        # All that have no outcome yet, in the order of submission: they fail in order.
+        self.pending: dict[Sending, None] = {}
+        # Those that were not sent yet, in the order of submission; any may leave.
         self._waiting: OrderedDict[Sending, None] = OrderedDict()
         self._tag = 0
+        self._timer: asyncio.TimerHandle | None = None
+        # When the timer fires: no deadline is earlier.
+        self._looks_at = math.inf
 
-    def submit(self, payload: bytes, form: int = 0) -> Sending:
-        """Put a message on its way; `outcome` waits for what becomes of it."""
-        sending = Sending(self, payload, form)
+    def submit(
+        self, payload: bytes, form: int = 0, deadline: Deadline | None = None
+    ) -> Sending:
+        """Put a message on its way. Without a deadline, its caller takes it back."""
+        sending = Sending(self, payload, form, deadline)
         if self.failure is not None:
             sending.fail(self.failure)
-        elif self._waiting or self.link.credit <= 0 or self.live.full:
+            return sending
+        self.pending[sending] = None
+        if deadline is not None and deadline.at < self._looks_at:
+            self._look_at(deadline.at)
+        if self._waiting or self.link.credit <= 0 or self.live.full:
             self._waiting[sending] = None
+            # Nobody waits for it: if it was not sent it will not be.
+            sending.future.add_done_callback(lambda _: self._withdraw(sending))
         else:
             self._transfer(sending)
         return sending
 
-    async def outcome(self, sending: Sending, deadline: Deadline) -> None:
-        """Wait for the outcome; returns if it was accepted, else raises."""
-        try:
-            await answer(sending.future, deadline, "outcome")
-        except DeadlineExceeded as error:
-            if sending.sent or self.live.full:
-                self.live.missed()
-            if not sending.sent:
-                raise DeadlineExceeded("credit", deadline.seconds) from None
-            raise OutcomeUnknown(error) from error
-        finally:
-            self.forget(sending)
-
-    def forget(self, sending: Sending) -> None:
-        """Nobody waits for it: if it was not sent it will not be."""
-        if not sending.sent:
+    def _withdraw(self, sending: Sending) -> None:
+        if sending.future.cancelled() and not sending.sent:
             self._waiting.pop(sending, None)
-        future = sending.future
-        if not future.cancel() and not future.cancelled():
-            # Looked at, so that nobody complains that it was not.
-            future.exception()
+            self.pending.pop(sending, None)
 
     def _transfer(self, sending: Sending) -> None:
-        self._tag = (self._tag + 1) & 0xFFFFFFFF
-        self.unsettled.add(sending)
+        live = self.live
+        self._tag = tag = (self._tag + 1) & 0xFFFFFFFF
         sending.sent = True
-        sending.turn = self.live.writes
-        tag = self._tag.to_bytes(4, "big")
-        send(self.link, sending.payload, tag, sending, sending.form)
-        self.live.unwritten_bytes += len(sending.payload)
+        sending.turn = live.writes
+        payload = sending.payload
+        self.link.send(payload, tag.to_bytes(4, "big"), sending, sending.form)
+        live.unwritten_bytes += len(payload)
         # Its outcome may be long in coming, or nobody may wait for it any more.
         sending.payload = b""
-        self.live.flush_soon()
+        live.flush_soon()
+
+    # -- deadlines ---------------------------------------------------------------------
+
+    def _look_at(self, time: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._looks_at = time
+        self._timer = self.loop.call_at(time, self._look)
+
+    def _look(self) -> None:
+        """Some deadline may have passed: see to those that have, and to the next."""
+        self._timer = None
+        self._looks_at = math.inf
+        now = self.loop.time()
+        missed = False
+        soonest = math.inf
+        for sending in tuple(self.pending):
+            deadline = sending.deadline
+            if deadline is None:
+                continue
+            if deadline.at > now:
+                soonest = min(soonest, deadline.at)
+                continue
+            self.pending.pop(sending, None)
+            self._waiting.pop(sending, None)
+            missed = missed or sending.sent or self.live.full
+            sending.expire(deadline)
+        if soonest < math.inf:
+            # Many that end one after the other are not worth a look each.
+            self._look_at(max(soonest, now + limits.CLIENT_LOOK_SECONDS_MIN))
+        if missed:
+            self.live.missed()
 
     # -- events ------------------------------------------------------------------------
 
@@ -133,7 +176,9 @@ class SendLink(LiveLink):
         waiting = self._waiting
         while waiting and link.credit > 0 and not self.live.full:
             sending, _ = waiting.popitem(last=False)
-            if not sending.future.done():
+            if sending.future.cancelled():
+                self.pending.pop(sending, None)
+            else:
                 self._transfer(sending)
         if link.drain:
             link.drained()
@@ -145,7 +190,10 @@ class SendLink(LiveLink):
     def on_ended(self, failure: RemoteError) -> None:
         """Nothing more will be decided."""
         super().on_ended(failure)
-        unsettled, self.unsettled = self.unsettled, set()
-        for sending in (*unsettled, *self._waiting):
-            sending.fail(failure)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        pending, self.pending = self.pending, {}
         self._waiting.clear()
+        for sending in pending:
+            sending.fail(failure)

@@ -40,7 +40,7 @@ class Shared(Generic[_T]):
             run = self._run = _Run(self._work)
         loop = run.task.get_loop()
         waiter: asyncio.Future[_T] = loop.create_future()
-        run.waiters.add(waiter)
+        run.waiters[waiter] = None
         timer: asyncio.TimerHandle | None = None
         if deadline is not None:
             timer = loop.call_at(deadline.at, self._expire, waiter, deadline)
@@ -49,7 +49,7 @@ class Shared(Generic[_T]):
         finally:
             if timer is not None:
                 timer.cancel()
-            run.waiters.discard(waiter)
+            run.waiters.pop(waiter, None)
             if not run.waiters and not run.task.done():
                 run.task.cancel()
                 self._run = None
@@ -71,7 +71,8 @@ class _Run(Generic[_T]):
     __slots__ = ("task", "waiters")
 
     def __init__(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> None:
-        self.waiters: set[asyncio.Future[_T]] = set()
+        # In the order in which they came, so that they go on in it.
+        self.waiters: dict[asyncio.Future[_T], None] = {}
         self.task = asyncio.get_running_loop().create_task(work())
         self.task.add_done_callback(self._done)
 

@@ -16,6 +16,8 @@
     BusyError
     └── TooManyHeldSends
 
+`Moved` never leaves the package: it tells a send to look again.
+
 Knows nothing about when they are raised.
 """
 
@@ -99,3 +101,7 @@ class TooManyHeldSends(BusyError):
         )
         self.held = held
         self.held_bytes = held_bytes
+
+
+class Moved(Exception):
+    """A send leaves its attempt on the primary: its entity has failed over."""

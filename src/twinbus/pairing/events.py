@@ -25,6 +25,7 @@ class EventKind(enum.Enum):
     BACKLOG_QUEUE_IN = "backlog queue in"
     BACKLOG_QUEUE_MISSING = "backlog queue missing"
     MESSAGE_TOO_LARGE = "message too large for the backlog"
+    BACKLOG_STAYS = "backlog stays"
     SYPHON_PROGRESS = "syphon progress"
     SYPHON_BACKS_OFF = "syphon backs off"
     FAULTED = "faulted"
@@ -39,6 +40,7 @@ _WARNINGS = frozenset(
         EventKind.BACKLOG_QUEUE_OUT,
         EventKind.BACKLOG_QUEUE_MISSING,
         EventKind.MESSAGE_TOO_LARGE,
+        EventKind.BACKLOG_STAYS,
         EventKind.SYPHON_BACKS_OFF,
     }
 )

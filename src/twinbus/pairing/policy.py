@@ -184,6 +184,8 @@ class PairingStatus:
     held: int = 0
     held_bytes: int = 0
     backlog_queues: list[Any] = field(default_factory=list)
+    # What the syphon of this process is doing; None if it runs none.
+    syphon: Any = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, as JSON has them."""
@@ -454,6 +456,10 @@ class PairingPolicy:
             found = EntityPolicy(strip_uri(path), self.settings, self.budget)
             self._entities[key] = found
         return found
+
+    def entities(self) -> list[EntityPolicy]:
+        """Every machine that there is."""
+        return list(self._entities.values())
 
     def stop(self) -> list[Decision]:
         """The factory closes."""

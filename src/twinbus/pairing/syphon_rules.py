@@ -18,7 +18,9 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from heapq import heappop, heappush
+from typing import Generic, Protocol, TypeVar
 
 from twinbus import limits
 from twinbus.pairing.classification import Kind, kind_of
@@ -27,6 +29,7 @@ from twinbus.pairing.envelope import Aliases, Backlogged
 from twinbus.pairing.errors import AliasInvalid
 from twinbus.pairing.events import EventKind, PairingEvent
 from twinbus.pairing.policy import entity_key
+from twinbus.pairing.syphon_fast import fast_restore
 
 # The time in the backlog counts, or does not, as it used to be.
 TTL_REMAINING = "remaining"
@@ -45,6 +48,10 @@ _DESCRIPTION_CHARS_MAX = 1024
 # -- one message -------------------------------------------------------------------
 
 
+# The same few paths come again and again.
+_key_of = lru_cache(4096)(entity_key)
+
+
 @dataclass(frozen=True, slots=True)
 class SendHome:
     """Send these bytes to this entity of the primary; once accepted, complete."""
@@ -55,7 +62,7 @@ class SendHome:
     @property
     def key(self) -> str:
         """What two spellings of the path have in common."""
-        return entity_key(self.path)
+        return _key_of(self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +83,9 @@ Outcome = SendHome | DeadLetter | Drop
 
 def decide(payload: bytes, now_ms: int, ttl_rule: str = TTL_REMAINING) -> Outcome:
     """What becomes of a message that was received from a backlog queue."""
+    usual = fast_restore(payload, now_ms, ttl_rule == TTL_RESTART)
+    if usual is not None:
+        return SendHome(*usual)
     try:
         message = Backlogged(payload)
         if message.is_ping:
@@ -151,16 +161,31 @@ def after_failure(path: str, error: BaseException) -> Rest | DeadLetter:
 # -- destinations that rest --------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A message that the syphon has locked.
+class Locked(Protocol):
+    """A message that the syphon has locked. All times are by the syphon's own clock."""
 
-    `locked_until_ms` is by the syphon's own clock: when it came in, plus the lock time
-    of the queue. That is never before the real end.
-    """
+    @property
+    def sequence(self) -> int: ...
+
+    @property
+    def locked_until_ms(self) -> int:
+        """When it came in, plus the lock time of the queue: never before the end."""
+
+    @property
+    def locked_ms(self) -> int | None:
+        """When the broker locked it: it may have been on its way for long. None: now."""
+
+
+@dataclass(slots=True)
+class Held:
+    """A message that the syphon has locked, and no more."""
 
     sequence: int
     locked_until_ms: int
+    locked_ms: int | None = None
+
+
+LockedT = TypeVar("LockedT", bound=Locked)
 
 
 class _Lane:
@@ -178,14 +203,14 @@ class _Lane:
         self._numbers: list[int] = []
         self._ends: list[tuple[int, int]] = []
 
-    def park(self, held: Held) -> None:
+    def park(self, held: Locked) -> None:
         self.parked[held.sequence] = held.locked_until_ms
         heappush(self._numbers, held.sequence)
         heappush(self._ends, (held.locked_until_ms, held.sequence))
 
-    def forget_returned(self, now_ms: int) -> None:
-        """What has returned comes up before anything behind it, or is gone."""
-        while self._ends and self._ends[0][0] + limits.LOCK_MARGIN_MS <= now_ms:
+    def forget_returned(self, locked_ms: int) -> None:
+        """What returned before this came up before it, or is gone."""
+        while self._ends and self._ends[0][0] + limits.LOCK_MARGIN_MS <= locked_ms:
             until_ms, number = heappop(self._ends)
             if self.parked.get(number) == until_ms:
                 del self.parked[number]
@@ -208,7 +233,7 @@ class Lanes:
         self._queue_path = queue_path
         self._lanes: dict[str, _Lane] = {}
 
-    def may_send(self, key: str, held: Held, now_ms: int) -> bool:
+    def may_send(self, key: str, held: Locked, now_ms: int) -> bool:
         """Whether a message may go home now; if not, it is parked.
 
         Ask for the messages of a queue in the order of their numbers, and send those
@@ -218,7 +243,7 @@ class Lanes:
         if lane is None:
             return True
         lane.parked.pop(held.sequence, None)
-        lane.forget_returned(now_ms)
+        lane.forget_returned(now_ms if held.locked_ms is None else held.locked_ms)
         if now_ms >= lane.until_ms and lane.is_next(held.sequence):
             return True
         lane.park(held)
@@ -234,11 +259,15 @@ class Lanes:
         if not lane.parked:
             del self._lanes[key]
 
+    def away(self, key: str, held: Locked) -> None:
+        """Somebody else has locked a message: those behind it wait for its return."""
+        self._lanes.setdefault(key, _Lane()).park(held)
+
     def failed(
         self,
         path: str,
         rest: Rest,
-        messages: Iterable[Held],
+        messages: Iterable[Locked],
         cause: BaseException,
         now_ms: int,
     ) -> list[Decision]:
@@ -283,34 +312,36 @@ class Lanes:
 
 
 @dataclass(slots=True)
-class Sorted:
+class Sorted(Generic[LockedT]):
     """What to do with the messages that one receive brought."""
 
     # By destination, each in order: send one after the other or in one batch, then
     # complete them.
-    home: dict[str, list[tuple[Held, SendHome]]] = field(default_factory=dict)
-    dead: list[tuple[Held, DeadLetter]] = field(default_factory=list)
-    dropped: list[Held] = field(default_factory=list)
+    home: dict[str, list[tuple[LockedT, SendHome]]] = field(default_factory=dict)
+    dead: list[tuple[LockedT, DeadLetter]] = field(default_factory=list)
+    dropped: list[LockedT] = field(default_factory=list)
     # Leave these locked and do not renew them.
-    parked: list[Held] = field(default_factory=list)
+    parked: list[LockedT] = field(default_factory=list)
 
 
 def sort_chunk(
     lanes: Lanes,
-    chunk: Iterable[tuple[Held, bytes]],
+    chunk: Iterable[tuple[LockedT, bytes]],
     now_ms: int,
     ttl_rule: str = TTL_REMAINING,
-) -> Sorted:
+) -> Sorted[LockedT]:
     """Decide over all messages that one receive brought, in the order they came."""
-    result = Sorted()
+    result: Sorted[LockedT] = Sorted()
     for held, payload in chunk:
         outcome = decide(payload, now_ms, ttl_rule)
-        if isinstance(outcome, Drop):
-            result.dropped.append(held)
+        if isinstance(outcome, SendHome):
+            key = outcome.key
+            if lanes.may_send(key, held, now_ms):
+                result.home.setdefault(key, []).append((held, outcome))
+            else:
+                result.parked.append(held)
         elif isinstance(outcome, DeadLetter):
             result.dead.append((held, outcome))
-        elif lanes.may_send(outcome.key, held, now_ms):
-            result.home.setdefault(outcome.key, []).append((held, outcome))
         else:
-            result.parked.append(held)
+            result.dropped.append(held)
     return result

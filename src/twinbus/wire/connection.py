@@ -32,6 +32,7 @@ from twinbus.wire.events import (
     Begun,
     Closed,
     Detached,
+    Drained,
     Ended,
     Event,
     Flowed,
@@ -376,19 +377,15 @@ class Connection:
             asked = link.state is LinkState.ASKING
             if asked and link.name == attach.name and link.sends == sends:
                 link.state = LinkState.ATTACHED
-                link.peer_handle = handle
-                link.peer_attach = attach
-                session.links_by_peer[handle] = link
+                session.take_attach(link, attach)
                 return Attached(link)
         if not self._has_room(session):
             return self._end_session(
                 session, "amqp:resource-limit-exceeded", "Too many links."
             )
         link = session.new_link(attach.name or "", sends)
-        link.peer_handle = handle
-        link.peer_attach = attach
         link.settled_by_us = sends and attach.snd_settle_mode == 1
-        session.links_by_peer[handle] = link
+        session.take_attach(link, attach)
         return Attached(link)
 
     def _take_detach(self, session: Session, detach: Detach) -> Event | None:
@@ -418,12 +415,13 @@ class Connection:
             )
         if link.state not in (LinkState.ATTACHED, LinkState.ASKED):
             return None
-        link.take_flow(flow)
         if link.sends:
+            link.take_flow(flow)
             return Flowed(link)
+        gave_back = link.take_back(flow)
         if flow.echo:
             link.write_flow()
-        return None
+        return Drained(link) if gave_back else None
 
     def _take_transfer(self, frame: Frame, transfer: Transfer) -> Event | None:
         session = self.sessions_by_peer.get(frame.channel)

@@ -64,6 +64,12 @@ class Flowed(NamedTuple):
     link: Link
 
 
+class Drained(NamedTuple):
+    """The peer gave back credit that it did not use: its answer to a drain."""
+
+    link: Link
+
+
 class Outgoing(NamedTuple):
     """A delivery of ours that is not settled; `cookie` is its sender's own."""
 
@@ -117,6 +123,7 @@ Event = (
     | Attached
     | Delivered
     | Flowed
+    | Drained
     | Disposed
     | Answered
     | Detached

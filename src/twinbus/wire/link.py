@@ -213,19 +213,34 @@ class Link:
         self._assembly_held += size_bytes
         self.session.connection.assembly_bytes += size_bytes
 
+    def take_back(self, flow: Flow) -> bool:
+        """Note the count of a sender, which rules; True if it gave credit back.
+
+        Its count runs ahead of ours by the credit that it will not use, and by nothing
+        else, because its transfers come in order with its flows.
+        """
+        if flow.delivery_count is None:
+            return False
+        unused = (flow.delivery_count - self.delivery_count) & _WRAP
+        if not 0 < unused <= self.credit:
+            return False
+        self.delivery_count = flow.delivery_count
+        self.credit -= unused
+        return True
+
     # -- we send -------------------------------------------------------------------
 
     def take_flow(self, flow: Flow) -> None:
         """Note the peer's credit. It is absolute, counted from its own view."""
         self.echo = bool(flow.echo)
-        if not self.sends:
-            return
         self.drain = bool(flow.drain)
         seen = flow.delivery_count if flow.delivery_count is not None else 0
         behind = (self.delivery_count - seen) & _WRAP
         self.credit = max((flow.link_credit or 0) - behind, 0)
 
-    def send(self, payload: bytes, tag: bytes, cookie: Any = None) -> int:
+    def send(
+        self, payload: bytes, tag: bytes, cookie: Any = None, message_format: int = 0
+    ) -> int:
         """Send one message; the caller has looked at `credit`. Returns its id."""
         session = self.session
         delivery_id = session.next_delivery_out
@@ -244,6 +259,7 @@ class Link:
                 payload,
                 settled,
                 session.connection.peer_frame_bytes,
+                message_format,
             ),
             len(payload),
             self,

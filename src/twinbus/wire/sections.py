@@ -452,7 +452,7 @@ def encode_message(
 ) -> bytes:
     """A small message with a data body, for tools and tests."""
     header = _described(HEADER, [True, None, None if ttl_ms is None else UInt(ttl_ms)])
-    bare = _described(DATA, body)
-    if properties:
-        bare = with_properties(bare, properties)
-    return header + bare
+    if not properties:
+        return header + _described(DATA, body)
+    fields = [properties.get(place) for place in range(max(properties) + 1)]
+    return header + _described(PROPERTIES, fields) + _described(DATA, body)

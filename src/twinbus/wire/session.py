@@ -138,6 +138,15 @@ class Session:
         self.write(attach)
         return link
 
+    def take_attach(self, link: Link, attach: Attach) -> None:
+        """Note the peer's end of a link."""
+        link.peer_handle = attach.handle or 0
+        link.peer_attach = attach
+        if not link.sends:
+            # Who sends says where the count of its deliveries starts.
+            link.delivery_count = attach.initial_delivery_count or 0
+        self.links_by_peer[link.peer_handle] = link
+
     def drop_link(self, link: Link) -> None:
         """Forget a link that both sides have detached."""
         link.state = LinkState.DETACHED

@@ -14,6 +14,7 @@ from twinbus.client import management as aio
 from twinbus.client.loop_thread import LoopThread
 from twinbus.client.message import Message
 from twinbus.client.settlement import Settlement
+from twinbus.core.rule import RuleDescription
 
 
 class Management:
@@ -97,6 +98,39 @@ class Management:
         self._thread.run(
             lambda: self._inner.cancel_scheduled(sequence_numbers, timeout_seconds)
         )
+
+    def delete(
+        self,
+        count_max: int,
+        before_ms: int,
+        session_id: str | None = None,
+        timeout_seconds: float | None = None,
+    ) -> int:
+        """Remove the oldest ready messages that came before a time; returns how many.
+
+        The server may remove fewer than it could: ask again until it was none.
+        """
+        return self._thread.run(
+            lambda: self._inner.delete(
+                count_max, before_ms, session_id, timeout_seconds
+            )
+        )
+
+    def add_rule(
+        self, rule: RuleDescription, timeout_seconds: float | None = None
+    ) -> None:
+        """Add a rule to a subscription."""
+        self._thread.run(lambda: self._inner.add_rule(rule, timeout_seconds))
+
+    def remove_rule(self, name: str, timeout_seconds: float | None = None) -> None:
+        """Remove a rule of a subscription."""
+        self._thread.run(lambda: self._inner.remove_rule(name, timeout_seconds))
+
+    def rules(
+        self, skip: int = 0, top: int = 100, timeout_seconds: float | None = None
+    ) -> list[RuleDescription]:
+        """The rules of a subscription, in the order in which they were added."""
+        return self._thread.run(lambda: self._inner.rules(skip, top, timeout_seconds))
 
     def renew_session(
         self, session_id: str, timeout_seconds: float | None = None

@@ -1,0 +1,106 @@
+"""The arguments of the official client, as our own client understands them.
+
+Owns the translation and nothing else: namespace, TLS, WebSocket, proxy, gateway, and
+how long an attempt may take. Arguments that only concern the official client's own
+transport are passed on to it for receivers, and mean nothing here.
+"""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from twinbus import limits
+from twinbus.client.endpoint import HTTPS_PORT, Endpoint, Proxy
+from twinbus.core.sas import Secret
+
+
+@dataclass(frozen=True, slots=True)
+class SendSettings:
+    """How a sender without a pair tries again, and how long one attempt may take."""
+
+    retries: int
+    attempt_seconds: float
+
+    @property
+    def attempt_ms(self) -> int:
+        return round(self.attempt_seconds * 1000)
+
+
+def endpoint_from(fully_qualified_namespace: str, keywords: dict[str, Any]) -> Endpoint:
+    """Where the namespace is, and the way there."""
+    text = fully_qualified_namespace.strip()
+    parts = urlsplit(text if "://" in text else f"sb://{text}")
+    if not parts.hostname:
+        raise ValueError(
+            "fully_qualified_namespace must be a host name, such as "
+            f"contoso.servicebus.windows.net, not {fully_qualified_namespace!r}."
+        )
+    gateway = keywords.get("custom_endpoint_address")
+    return Endpoint(
+        host=parts.hostname,
+        port=parts.port,
+        tls=_tls(keywords),
+        websocket=_is_websocket(keywords),
+        address=None if gateway is None else _address(gateway),
+        proxy=_proxy(keywords.get("http_proxy")),
+    )
+
+
+def send_settings_from(keywords: dict[str, Any]) -> SendSettings:
+    """How often and how long to try."""
+    attempt_seconds = keywords.get("try_timeout")
+    if attempt_seconds is None:
+        attempt_seconds = limits.ATTEMPT_MS_MAX / 1000
+    if not attempt_seconds > 0:
+        raise ValueError("try_timeout must be greater than 0.")
+    retries = keywords.get("retry_total", 3)
+    if not isinstance(retries, int) or retries < 0:
+        raise ValueError("retry_total must be a whole number that is not negative.")
+    return SendSettings(retries, float(attempt_seconds))
+
+
+def _tls(keywords: dict[str, Any]) -> ssl.SSLContext | None:
+    if not keywords.get("use_tls", True):
+        return None
+    given = keywords.get("ssl_context")
+    if given is not None:
+        if not isinstance(given, ssl.SSLContext):
+            raise TypeError("ssl_context must be an ssl.SSLContext.")
+        return given
+    context = ssl.create_default_context(cafile=keywords.get("connection_verify"))
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+def _is_websocket(keywords: dict[str, Any]) -> bool:
+    transport = keywords.get("transport_type")
+    if transport is None:
+        # As the official client: through a proxy or gateway, a WebSocket is usual.
+        names = ("http_proxy", "custom_endpoint_address")
+        return any(keywords.get(name) for name in names)
+    name = getattr(transport, "value", transport)
+    return str(name).lower() == "amqpoverwebsocket"
+
+
+def _address(gateway: str) -> tuple[str, int]:
+    parts = urlsplit(gateway if "://" in gateway else f"sb://{gateway}")
+    if not parts.hostname:
+        raise ValueError(f"custom_endpoint_address has no host: {gateway!r}.")
+    return parts.hostname, parts.port or HTTPS_PORT
+
+
+def _proxy(given: dict[str, Any] | None) -> Proxy | None:
+    if not given:
+        return None
+    try:
+        host, port = given["proxy_hostname"], int(given["proxy_port"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            "http_proxy must have 'proxy_hostname' and 'proxy_port'."
+        ) from error
+    password = given.get("password")
+    secret = None if password is None else Secret(password)
+    return Proxy(host, port, given.get("username"), secret)

@@ -1,0 +1,1 @@
+"""The blocking surface of pairing: the async one, run in a thread."""

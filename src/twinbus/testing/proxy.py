@@ -1,0 +1,403 @@
+"""A TCP proxy that breaks connections on purpose.
+
+    with FaultyProxy("127.0.0.1", 5672) as proxy:
+        client = ServiceBusClient.from_connection_string(... proxy.port ...)
+        proxy.inject(Fault("reset", after_frame="transfer", inside=True))
+        ...
+        proxy.heal()
+
+Owns the listening port, the connections and what happens to them. It runs in a thread
+of its own, and its methods may be called from anywhere; each returns when it has taken
+effect. Nothing is left to chance: a fault strikes at a byte that `proxy_stream.py`
+finds. As a process: `python -m twinbus.testing.proxy HOST PORT`, which prints its port
+and then takes one command per line, such as `{"do": "refuse"}`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from twinbus.client.loop_thread import LoopThread
+from twinbus.testing.proxy_stream import Fault, Lane
+
+__all__ = ["Fault", "FaultyProxy"]
+
+_READ_BYTES = 64 * 1024
+# A connection that ends like this sends RST instead of FIN.
+_RESET = struct.pack("ii", 1, 0)
+_WAIT_SECONDS = 30.0
+
+# Told what passed: connection, side that it is for, bytes (none: that way has ended).
+Tap = Callable[[int, str, bytes], None]
+
+
+@dataclass(slots=True)
+class _Speed:
+    """How slow connections are."""
+
+    delay_seconds: float = 0
+    bytes_per_second: float = 0
+
+    async def wait(self, count: int) -> None:
+        seconds = self.delay_seconds
+        if self.bytes_per_second:
+            seconds += count / self.bytes_per_second
+        if seconds:
+            await asyncio.sleep(seconds)
+
+
+class _Connection:
+    """One client, and the server that it wants."""
+
+    def __init__(self, proxy: FaultyProxy, client: socket.socket, number: int) -> None:
+        self.proxy = proxy
+        self.number = number
+        self.client = client
+        # Connected when there is something to pass on: a fault may keep all of it.
+        self.server: socket.socket | None = None
+        self.lanes = {"server": Lane("server"), "client": Lane("client")}
+        # Bytes were swallowed, so the rest of the stream makes no sense.
+        self.torn = False
+        self.ended = False
+        self.healed = asyncio.Event()
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        self._spawn(self._carry("server", self.client))
+
+    def arm(self, fault: Fault | None) -> None:
+        for lane in self.lanes.values():
+            lane.arm(fault)
+        if fault is None:
+            self.healed.set()
+            self.healed = asyncio.Event()
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def _carry(self, side: str, source: socket.socket) -> None:
+        """Take bytes to one side until they end, or a fault ends it."""
+        loop = asyncio.get_running_loop()
+        lane = self.lanes[side]
+        try:
+            while data := await loop.sock_recv(source, _READ_BYTES):
+                await self.proxy.speed.wait(len(data))
+                if not await self._pass_on(lane, data):
+                    return
+            await self._end_of(side)
+        except OSError:
+            self.end(reset=True)
+
+    async def _pass_on(self, lane: Lane, data: bytes) -> bool:
+        """Whether the way goes on after these bytes."""
+        while data:
+            count, struck = lane.pass_on(data)
+            if count:
+                await self._write(lane.side, data[:count])
+            if not struck:
+                return True
+            fault = lane.fault
+            assert fault is not None
+            self.proxy._struck(self.number)
+            if fault.then != "hold":
+                return self._strike(lane, fault)
+            await self.healed.wait()
+            # Its marks have seen these bytes already.
+            await self._write(lane.side, data[count:])
+            return True
+        return True
+
+    def _strike(self, lane: Lane, fault: Fault) -> bool:
+        if fault.then == "silence":
+            self.torn = True
+            self._spawn(self._swallow(lane.side))
+        else:
+            self.end(reset=fault.then == "reset")
+        return False
+
+    async def _swallow(self, side: str) -> None:
+        """Read on, so that whoever writes notices nothing."""
+        source = self.client if side == "server" else self.server
+        assert source is not None
+        loop = asyncio.get_running_loop()
+        with suppress(OSError):
+            while await loop.sock_recv(source, _READ_BYTES):
+                pass
+        if side == "server":
+            # The client has left. Nobody else would ever end this.
+            self.end()
+
+    async def _write(self, side: str, data: bytes) -> None:
+        loop = asyncio.get_running_loop()
+        if side == "client":
+            self.proxy._tapped(self.number, side, data)
+            await loop.sock_sendall(self.client, data)
+            return
+        if self.server is None:
+            server = socket.socket()
+            server.setblocking(False)
+            self.server = server
+            await loop.sock_connect(server, self.proxy.target)
+            server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._spawn(self._carry("client", server))
+        # First written, then told: what never left the proxy was never sent.
+        await loop.sock_sendall(self.server, data)
+        self.proxy._tapped(self.number, side, data)
+
+    async def _end_of(self, side: str) -> None:
+        """The source has ended its half."""
+        sink = self.server if side == "server" else self.client
+        if sink is None or side == "client":
+            self.end()
+        else:
+            with suppress(OSError):
+                sink.shutdown(socket.SHUT_WR)
+
+    def end(self, reset: bool = False) -> None:
+        """Let go of both sides."""
+        if self.ended:
+            return
+        self.ended = True
+        for side in (self.client, self.server):
+            if side is not None and side.fileno() >= 0:
+                with suppress(OSError):
+                    if reset:
+                        side.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                self.proxy._forget(side)
+        current = asyncio.current_task()
+        for task in self.tasks - {current}:
+            task.cancel()
+        self.proxy._gone(self)
+
+
+class FaultyProxy:
+    """Listens on a free port of loopback and passes on to one server."""
+
+    def __init__(
+        self, host: str, port: int, *, tap: Tap | None = None, name: str = "proxy"
+    ) -> None:
+        self.target = (host, port)
+        self.speed = _Speed()
+        self._tap = tap
+        self._fault: Fault | None = None
+        self._left: int | None = None
+        self._connections: dict[int, _Connection] = {}
+        self._accepted = 0
+        self._strikes = 0
+        self._news = threading.Condition()
+        self._listener: socket.socket | None = None
+        self._acceptor: asyncio.Task[None] | None = None
+        # Bound but not listening, so that the port stays ours while it refuses.
+        self._place = socket.socket()
+        self._place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._place.bind(("127.0.0.1", 0))
+        self.port: int = self._place.getsockname()[1]
+        self._thread = LoopThread(name)
+        self._run(self._listen)
+
+    # -- faults --------------------------------------------------------------------
+
+    def inject(self, fault: Fault) -> None:
+        """Let a fault strike, on existing connections and on new ones."""
+        self._run(lambda: self._arm(fault))
+
+    def black_hole(self) -> None:
+        """Accept connections, and swallow everything on them and on the old ones."""
+        self.inject(Fault("silence"))
+
+    def refuse(self) -> None:
+        """Refuse new connections; old ones go on until they are `cut`."""
+        self._run(self._stop_listening)
+
+    def heal(self) -> None:
+        """Pass everything on again, without delay; torn connections are reset."""
+        self._run(self._heal)
+
+    def cut(self) -> None:
+        """Reset all connections that there are."""
+        self._run(self._cut)
+
+    def slow_down(self, delay_seconds: float = 0, bytes_per_second: float = 0) -> None:
+        """Delay each piece, and let only so many bytes through, in each direction."""
+        self.speed.delay_seconds = delay_seconds
+        self.speed.bytes_per_second = bytes_per_second
+
+    def close(self) -> None:
+        """End all connections and the thread."""
+        if self._thread.usable:
+            self._run(self._stop)
+            self._thread.stop()
+            self._place.close()
+
+    # -- what has happened ---------------------------------------------------------
+
+    @property
+    def open_connections(self) -> int:
+        return len(self._connections)
+
+    @property
+    def accepted(self) -> int:
+        """How many clients have come so far."""
+        return self._accepted
+
+    @property
+    def strikes(self) -> int:
+        """How often a fault has struck a direction of a connection so far."""
+        return self._strikes
+
+    def wait_until(
+        self, ready: Callable[[Self], bool], timeout_seconds: float = _WAIT_SECONDS
+    ) -> None:
+        """Wait until `ready(proxy)`, asked whenever something has happened."""
+        with self._news:
+            if not self._news.wait_for(lambda: ready(self), timeout_seconds):
+                raise TimeoutError(f"It did not happen in {timeout_seconds:g} seconds.")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -- inside the thread ---------------------------------------------------------
+
+    def _run(self, work: Callable[[], None]) -> None:
+        async def call() -> None:
+            work()
+
+        self._thread.run(call)
+
+    def _listen(self) -> None:
+        listener = socket.socket()
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", self.port))
+        listener.listen(128)
+        listener.setblocking(False)
+        self._listener = listener
+        self._acceptor = asyncio.ensure_future(self._accept(listener))
+
+    def _stop_listening(self) -> None:
+        if self._acceptor is not None and self._listener is not None:
+            self._acceptor.cancel()
+            self._forget(self._listener)
+            self._acceptor = self._listener = None
+
+    async def _accept(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            client, _ = await loop.sock_accept(listener)
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with self._news:
+                self._accepted += 1
+                connection = _Connection(self, client, self._accepted)
+                self._connections[connection.number] = connection
+                self._news.notify_all()
+            self._arm_one(connection)
+            connection.start()
+
+    def _arm(self, fault: Fault) -> None:
+        self._fault, self._left = fault, fault.connections
+        for connection in list(self._connections.values()):
+            self._arm_one(connection)
+
+    def _arm_one(self, connection: _Connection) -> None:
+        if self._fault is None or self._left == 0:
+            return
+        if self._left is not None:
+            self._left -= 1
+        connection.arm(self._fault)
+
+    def _heal(self) -> None:
+        self._fault = None
+        self.speed = _Speed()
+        for connection in list(self._connections.values()):
+            if connection.torn:
+                connection.end(reset=True)
+            else:
+                connection.arm(None)
+        if self._listener is None:
+            self._listen()
+
+    def _cut(self) -> None:
+        for connection in list(self._connections.values()):
+            connection.end(reset=True)
+
+    def _stop(self) -> None:
+        self._stop_listening()
+        self._cut()
+
+    def _forget(self, side: socket.socket) -> None:
+        """Close a socket that the loop may be waiting for."""
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(side)
+        loop.remove_writer(side)
+        side.close()
+
+    def _struck(self, number: int) -> None:
+        del number
+        with self._news:
+            self._strikes += 1
+            self._news.notify_all()
+
+    def _gone(self, connection: _Connection) -> None:
+        self._tapped(connection.number, "", b"")
+        with self._news:
+            self._connections.pop(connection.number, None)
+            self._news.notify_all()
+
+    def _tapped(self, number: int, side: str, data: bytes) -> None:
+        if self._tap is not None:
+            self._tap(number, side, data)
+
+
+# -- as a process ------------------------------------------------------------------
+
+
+def _obey(proxy: FaultyProxy, command: dict[str, Any]) -> None:
+    do = command.pop("do", None)
+    if do == "inject":
+        proxy.inject(Fault(**command))
+    elif do == "slow_down":
+        proxy.slow_down(**command)
+    elif do in ("black_hole", "refuse", "heal", "cut") and not command:
+        getattr(proxy, do)()
+    else:
+        raise ValueError(f"There is no command {do!r} with {sorted(command)}.")
+
+
+def main(host: str, port: str) -> None:
+    """Obey one command per line of standard input until it ends."""
+    with FaultyProxy(host, int(port)) as proxy:
+        print(json.dumps({"port": proxy.port}), flush=True)  # noqa: T201
+        for line in sys.stdin:
+            answer: dict[str, Any] = {"ok": True}
+            try:
+                _obey(proxy, json.loads(line))
+            except (ValueError, TypeError, AttributeError) as error:
+                answer = {"ok": False, "error": str(error)}
+            answer["accepted"] = proxy.accepted
+            answer["strikes"] = proxy.strikes
+            print(json.dumps(answer), flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit("usage: python -m twinbus.testing.proxy HOST PORT")
+    main(*sys.argv[1:])
