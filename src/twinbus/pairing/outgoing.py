@@ -21,10 +21,14 @@ from twinbus.pairing.packing import check_size, with_scheduled_time
 class Outgoing:
     """Encoded messages on their way: one, or several."""
 
-    __slots__ = ("messages",)
+    __slots__ = ("largest_bytes", "messages")
 
     def __init__(self, messages: bytes | list[bytes]) -> None:
         self.messages = messages
+        # The size of the largest.
+        self.largest_bytes = (
+            len(messages) if isinstance(messages, bytes) else max(map(len, messages))
+        )
 
     @property
     def size_bytes(self) -> int:
@@ -32,13 +36,6 @@ class Outgoing:
         if isinstance(self.messages, bytes):
             return len(self.messages)
         return sum(map(len, self.messages))
-
-    @property
-    def largest_bytes(self) -> int:
-        """The size of the largest."""
-        if isinstance(self.messages, bytes):
-            return len(self.messages)
-        return max(map(len, self.messages))
 
     def each(self) -> Sequence[bytes]:
         """One by one."""

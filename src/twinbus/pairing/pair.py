@@ -96,7 +96,8 @@ class Pair:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._probing = Probing(self)
         remember(self)
-        self._idle: asyncio.Future[None] | None = None
+        # Of whoever waits until no send is under way.
+        self.idle: asyncio.Future[None] | None = None
         self._stopped = False
         # Called when something was diverted.
         self.on_diverted: Callable[[], None] | None = None
@@ -197,13 +198,13 @@ class Pair:
     async def sends_ended(self) -> None:
         """Wait until no send is under way."""
         while any(entity.is_busy for entity in self._entities.values()):
-            self._idle = self._loop.create_future()
-            await self._idle
+            self.idle = self._loop.create_future()
+            await self.idle
 
     def send_ended(self) -> None:
         """A send is over; whoever waits for the last one looks again."""
-        if self._idle is not None and not self._idle.done():
-            self._idle.set_result(None)
+        if self.idle is not None and not self.idle.done():
+            self.idle.set_result(None)
 
     def stop_pings(self) -> None:
         """No more pings and probes; timers run on for the sends that they hold."""

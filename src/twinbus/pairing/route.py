@@ -33,11 +33,24 @@ from twinbus.pairing.send_call import (
 class PairedRoute:
     """The way of the sends of one sender: to its entity, or to its backlog queue."""
 
-    __slots__ = ("_attempt_seconds", "_check", "_choice", "_entity", "_pair")
+    __slots__ = (
+        "_attempt_seconds",
+        "_check",
+        "_choice",
+        "_entity",
+        "_flying",
+        "_pair",
+        "_policy",
+        "_watch",
+    )
 
     def __init__(self, pair: Pair, path: str, check: Callable[[], None]) -> None:
         self._pair = pair
         self._entity = pair.entity(path)
+        # Looked at by every send, so the way to them is short.
+        self._policy = self._entity.policy
+        self._watch = self._entity.watch
+        self._flying = self._entity.flying
         self._choice = SenderChoice(pair.rotation)
         self._attempt_seconds = pair.rules.attempt_ms / 1000
         # Raises once the factory takes no more sends.
@@ -49,43 +62,48 @@ class PairedRoute:
 
     async def send(self, work: Outgoing, within_seconds: float | None) -> bool:
         """Bring it across; says whether the primary took it. Raises if nobody did."""
-        pair, entity = self._pair, self._entity
-        if work.largest_bytes > entity.watch.threshold_bytes:
-            self._watch(work)
+        if work.largest_bytes > self._watch.threshold_bytes:
+            self._check_headroom(work)
+        policy, flying = self._policy, self._flying
         deadline_ms = None
         seconds = self._attempt_seconds
         if within_seconds is not None:
-            deadline_ms = pair.clock.now_ms() + round(within_seconds * 1000)
+            deadline_ms = self._now_ms() + round(within_seconds * 1000)
             seconds = min(seconds, within_seconds)
-        if not entity.policy.direct:
+        # As `policy.direct`, written out: this is the way of nearly every send.
+        if policy.state is not State.HEALTHY or policy.line.turn is not None:
             flight = Flight(self, work, deadline_ms)
-            return await flight.run(flight.call.start(pair.clock.now_ms()))
-        outcome = work.submit(entity.sender, seconds)
-        entity.flying[outcome] = None
+            return await flight.run(flight.call.start(self._now_ms()))
+        outcome = work.submit(self._entity.sender, seconds)
+        flying[outcome] = None
         try:
-            await outcome
+            await outcome.future
         except Moved:
             self._check()
             flight = Flight(self, work, deadline_ms)
-            turn = flight.call.adopt(pair.clock.now_ms())
+            turn = flight.call.adopt(self._now_ms())
         except Exception as error:  # noqa: BLE001
             flight = Flight(self, work, deadline_ms)
             work.failed(error)
-            turn = flight.call.primary_failed(error, pair.clock.now_ms())
+            turn = flight.call.primary_failed(error, self._now_ms())
         else:
-            if entity.policy.state is not State.HEALTHY:
-                pair.carry_out(entity.policy.accepted(0, pair.clock.now_ms()))
+            if self._policy.state is not State.HEALTHY:
+                self._pair.carry_out(policy.accepted(0, self._now_ms()))
             return True
         finally:
-            del entity.flying[outcome]
-            pair.send_ended()
+            del flying[outcome]
+            if self._pair.idle is not None:
+                self._pair.send_ended()
         return await flight.run(turn)
 
-    def _watch(self, work: Outgoing) -> None:
+    def _now_ms(self) -> int:
+        return self._pair.clock.now_ms()
+
+    def _check_headroom(self, work: Outgoing) -> None:
         """Tell, once, of a message that could not fail over."""
-        now_ms = self._pair.clock.now_ms()
+        now_ms = self._now_ms()
         for message in work.each():
-            event = self._entity.watch.check(message, batch=False, now_ms=now_ms)
+            event = self._watch.check(message, batch=False, now_ms=now_ms)
             if event is not None:
                 self._pair.telling.tell(event)
                 return
