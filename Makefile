@@ -14,10 +14,11 @@ JS := tests/sdk/js
 JS_STAMP := $(if $(wildcard $(JS)/package.json),$(JS)/node_modules/.stamp)
 
 CASES ?= 1000000
+SECONDS ?= 600
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup system peers lint format test fuzz bench campaigns serve clean
+.PHONY: help setup system peers lint format test fuzz bench campaigns soak serve clean
 
 help: ## Print this help
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sort | \
@@ -47,6 +48,12 @@ system:
 	command -v node >/dev/null || missing="$$missing nodejs"; \
 	command -v npm >/dev/null || missing="$$missing npm"; \
 	if [ -n "$$missing" ]; then $(call debian,$$missing); fi
+	@command -v java >/dev/null || [ -n "$$JAVA_HOME" ] || \
+		{ command -v apt-get >/dev/null && { \
+		( $(call debian, openjdk-17-jre-headless) ) || \
+		( $(call debian, openjdk-21-jre-headless) ); }; } || { \
+		echo "Spark needs Java 17, 21 or 25: install one, or set JAVA_HOME." >&2; \
+		exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 		echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3" >&2; \
 		exit 1; }
@@ -59,7 +66,8 @@ peers:
 
 $(VENV)/.stamp: pyproject.toml constraints.txt | system
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install $(PIP_FLAGS) --editable '.[test,bench]'
+	$(RUN) -m pip install $(PIP_FLAGS) --editable '.[test,bench,spark]'
+	@$(RUN) -m twinbus.spark.environment
 	@touch $@
 
 .venvs/sdk-%/.stamp: constraints.txt | system
@@ -92,6 +100,9 @@ bench: setup peers ## Measure beside the peers (ONLY=server for one workload)
 
 campaigns: setup ## Run the big matrices: crash points, power loss, long fuzzing
 	$(RUN) -m pytest -m campaign --timeout 0
+
+soak: setup ## Break two servers under load, and check (SECONDS=600 SEED=...)
+	$(RUN) -m tests.soak --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 serve: setup ## Run a development namespace on loopback, with its data in ./data
 	$(RUN) -m twinbus.cli.main serve --dev --namespace contoso --data ./data

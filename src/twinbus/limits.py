@@ -302,7 +302,7 @@ SYPHON_PROGRESS_SECONDS = 10.0
 # A factory whose partner has ended is faulted after this.
 PARTNER_GRACE_SECONDS = 5.0
 
-# -- the Spark source and sink -----------------------------------------------------------
+# -- the Spark source and sink ---------------------------------------------------------
 
 # Locks that one request settles; a refusal is looked for by halves.
 SETTLE_TOKENS_MAX = 1_000
@@ -321,13 +321,11 @@ TASK_SECONDS_MAX = 86_400
 # An idle source looks for a message this long at a time, so that it asks 12 times a
 # minute and a query that is stopped is not kept.
 SOURCE_IDLE_SECONDS = 5.0
-# What a task waits for the first message; others got there first if none comes.
-SOURCE_FIRST_SECONDS = 1.0
-# A session that has messages is given at once; this is for the way there and back.
-SOURCE_SESSION_SECONDS = 1.0
+# A session that has messages is given at once, so that this is waited in vain.
+SOURCE_SESSION_SECONDS = 0.25
 # Sessions of one micro-batch; each costs a link.
 BATCH_SESSIONS_MAX = 10_000
-# Between attempts to reach a namespace that is away: the pause, doubled up to the second.
+# Between attempts to reach a namespace that is away: doubled up to the second.
 AWAY_PAUSE_SECONDS_MIN = 0.5
 AWAY_PAUSE_SECONDS_MAX = 10.0
 # Rows that are encoded before they are sent, in bytes: a few full batches.
@@ -355,3 +353,6 @@ NEWCOMER_MS = 3
 NEWCOMER_TLS_MS = 8
 # Claimed clients are at work if one of them has sent something this recently.
 BUSY_MS = 50
+# Sockets that wait to come in, for each port. Twice what may be in: a fleet that comes
+# back waits here, where its members take turns with others.
+NEWCOMERS_WAITING_MAX = 10_000

@@ -1,7 +1,8 @@
 """Nothing is left behind, and nothing goes wrong unseen.
 
-Owns the look at an event loop after a test: tasks that still run, and errors that asyncio
-would only have written to a log (a future that nobody looked at, a callback that failed).
+Owns the look at an event loop after a test: tasks that still run, and errors that
+asyncio would only have written to a log (a future that nobody looked at, a callback
+that failed).
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from twinbus.client.connection import Connection
 from twinbus.client.credentials import SasKey
 from twinbus.client.endpoint import Endpoint
 from twinbus.client.message import Message
+from twinbus.client.receiver import ReceiveOptions, Receiver
 from twinbus.client.sender import Sender
 from twinbus.core.sas import DEV_KEY_NAME, DEV_KEY_TEXT
 from twinbus.errors import OutcomeUnknown, RemoteError, SendRefused
@@ -205,6 +206,39 @@ async def test_many_tasks_send_while_connections_break(
     assert tale.unknown
 
 
+@pytest.mark.parametrize("prefetch", [0, 20])
+async def test_messages_are_received_and_completed_while_connections_break(
+    namespace: Site, proxy: FaultyProxy, prefetch: int
+) -> None:
+    chance = random.Random(20_260_103)
+    bodies = {b"%d" % number for number in range(120)}
+    async with namespace.client() as filling:
+        await filling.sender(QUEUE).send([message(body) for body in bodies])
+    found: set[bytes] = set()
+    async with quiet(), client_of(proxy) as client:
+        receiver = client.receiver(QUEUE, ReceiveOptions(prefetch=prefetch))
+        async with asyncio.timeout(2 * TIMEOUT_SECONDS):
+            while await all_in(namespace):
+                # Every connection gets so far, also those that the client makes itself.
+                proxy.inject(Fault("reset", "both", chance.randrange(3000, 8000)))
+                with suppress(RemoteError):
+                    await _take_all(receiver, found)
+                proxy.heal()
+                # What was lost on its way comes again when its lock has ended.
+                namespace.server.advance(6000)
+        with suppress(RemoteError):
+            await receiver.close()
+
+    assert found == bodies
+    assert proxy.strikes > 3
+
+
+async def _take_all(receiver: Receiver, found: set[bytes]) -> None:
+    while taken := await receiver.receive(10, wait_seconds=0.1):
+        found.update(body_of(each) for each in taken)
+        await receiver.complete(taken)
+
+
 # -- bytes that are changed ------------------------------------------------------------
 
 
@@ -275,10 +309,14 @@ async def test_whatever_a_server_says_the_client_raises_its_own_errors(
         for _ in range(60):
             place, change = chance.randrange(_FIRST_BYTES), chance.randrange(1, 256)
             async with mangling(namespace.server.port, place, change) as mangler:
-                endpoint = Endpoint("127.0.0.1", mangler.port)
-                key = SasKey(DEV_KEY_NAME, DEV_KEY_TEXT)
-                async with Connection(endpoint, key, timeout_seconds=0.3) as client:
-                    sender = client.sender(QUEUE)
-                    for _ in range(2):
-                        with suppress(RemoteError):
-                            await sender.send(message())
+                await _send_twice(mangler.port)
+
+
+async def _send_twice(port: int) -> None:
+    endpoint = Endpoint("127.0.0.1", port)
+    key = SasKey(DEV_KEY_NAME, DEV_KEY_TEXT)
+    async with Connection(endpoint, key, timeout_seconds=0.3) as client:
+        sender = client.sender(QUEUE)
+        for _ in range(2):
+            with suppress(RemoteError):
+                await sender.send(message())

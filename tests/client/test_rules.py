@@ -1,4 +1,4 @@
-"""Rules of subscriptions, and removing many messages: `$management` of a real server."""
+"""Rules of subscriptions, and removing many messages, on a real server."""
 
 from __future__ import annotations
 

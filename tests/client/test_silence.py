@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
+import threading
 from collections.abc import AsyncIterator
 
 import pytest
@@ -117,6 +119,29 @@ async def test_a_websocket_that_is_not_answered_ends_in_time() -> None:
 
             assert late.value.stage == "WebSocket"
             await peer.until(lambda: not peer.open_connections)
+
+
+async def test_a_resolver_that_hangs_holds_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    released = threading.Event()
+    resolvers: list[threading.Thread] = []
+
+    def hang(*_: object, **__: object) -> list[object]:
+        resolvers.append(threading.current_thread())
+        released.wait(PROMPT_SECONDS)
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
+    async with peering() as peer:
+        async with client_of(peer, Endpoint("example.invalid")) as client:
+            with pytest.raises(DeadlineExceeded) as late:
+                await client.sender("q").send(message())
+
+        assert late.value.stage == "connect"
+        # Nor would it hold the process when that ends.
+        assert [each.daemon for each in resolvers] == [True]
+        released.set()
 
 
 async def test_a_proxy_that_does_not_answer_ends_in_time() -> None:

@@ -12,13 +12,12 @@ server dies under it.
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ from time import monotonic
 
 from tests.faults import sdk_story
 from twinbus.testing.history import Recorder, check, load
+from twinbus.testing.server_process import ServerDied, ServerProcess
 
 # The calls that change what is on the disk, or tell a client about it.
 DISK_CALLS = ("pwrite64", "fdatasync", "fsync", "ftruncate", "rename", "unlink")
@@ -33,8 +33,6 @@ NETWORK_CALLS = ("write", "writev", "sendto", "sendmsg")
 CALLS = DISK_CALLS + NETWORK_CALLS
 
 MESSAGES = 24
-# From the moment when clients see it to the end of strace.
-_DEATH_SECONDS_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,52 +66,9 @@ class Outcome:
         return f"{self.point}{how}: {restart}, {self.explanation}"
 
 
-class Server:
-    """A server process, perhaps under strace."""
-
-    def __init__(self, folder: Path, prefix: list[str] | None = None) -> None:
-        config = folder / "config.json"
-        config.write_text(json.dumps(sdk_story.CONFIG))
-        command = [
-            *(sys.executable, "-m", "twinbus.cli.main", "serve", "--dev"),
-            *("--namespace", "n", "--data", str(folder / "data")),
-            *("--amqp-port", "0", "--http-port", "0", "--config", str(config)),
-        ]
-        self._log = (folder / "server.log").open("ab")
-        self._process = subprocess.Popen(
-            [*(prefix or []), *command],
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            # One group, so that strace and the server can be killed together.
-            start_new_session=True,
-        )
-        self.connection_string = self._wait_until_ready()
-
-    def _wait_until_ready(self) -> str:
-        """The connection string; empty if the server died before it was ready."""
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            return ""
-        ready = json.loads(line)
-        return str(ready["namespaces"]["n"]["connection_string"])
-
-    def died(self) -> bool:
-        """Whether it was killed; its clients have noticed, so that takes no time."""
-        try:
-            self._process.wait(_DEATH_SECONDS_MAX)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
-
-    def kill(self) -> None:
-        """Kill it, if it lives, and wait until it is gone."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-        self._log.close()
+def _server(folder: Path, prefix: Sequence[str] = ()) -> ServerProcess:
+    [namespace] = sdk_story.CONFIG["namespaces"]
+    return ServerProcess(folder, namespace, name="n", prefix=prefix)
 
 
 def _under_strace(folder: Path, point: Point) -> list[str]:
@@ -154,13 +109,9 @@ def run_point(folder: Path, point: Point, *, forget: bool) -> Outcome:
             shutil.rmtree(folder / "data")
         recorder.finish(recorder.start("nemesis", "restart"))
         began = monotonic()
-        server = Server(folder)
-        restart_seconds = monotonic() - began
-        try:
-            assert server.connection_string, "the server did not start again"
+        with _server(folder) as server:
+            restart_seconds = monotonic() - began
             sdk_story.drain(server.connection_string, recorder)
-        finally:
-            server.kill()
     verdict = check(load(history), sdk_story.RULES)
     broken = dict(verdict.broken)
     return Outcome(point, reached, restart_seconds, broken, verdict.text())
@@ -168,17 +119,14 @@ def run_point(folder: Path, point: Point, *, forget: bool) -> Outcome:
 
 def _until_killed(folder: Path, point: Point, recorder: Recorder) -> bool:
     """Let clients work until the server is dead; False if the point did not come."""
-    server = Server(folder, _under_strace(folder, point))
-    try:
-        broken = not server.connection_string or _tell_story(server, recorder)
-        if broken:
-            assert server.died(), "clients broke off, but the server lives"
-        return broken
-    finally:
-        server.kill()
+    with suppress(ServerDied), _server(folder, _under_strace(folder, point)) as server:
+        if not _tell_story(server, recorder):
+            return False
+        assert server.died(), "clients broke off, but the server lives"
+    return True
 
 
-def _tell_story(server: Server, recorder: Recorder) -> bool:
+def _tell_story(server: ServerProcess, recorder: Recorder) -> bool:
     """True if the story broke off."""
     story = sdk_story.Story(server.connection_string, recorder, MESSAGES)
     story.run()

@@ -103,9 +103,10 @@ class Time:
             until_ms - now_ms for until_ms, each in self._sleepers if not each.done()
         )
 
-    async def until_asleep(self, milliseconds: int) -> None:
+    async def until_asleep(self, least_ms: int, most_ms: int | None = None) -> None:
         """Until somebody sleeps for so long."""
-        while milliseconds not in self.pauses_ms:
+        most_ms = least_ms if most_ms is None else most_ms
+        while not any(least_ms <= each <= most_ms for each in self.pauses_ms):
             self._news.clear()
             async with asyncio.timeout(TIMEOUT_SECONDS):
                 await self._news.wait()
@@ -121,8 +122,11 @@ class Wire:
         self.events = 0
         # No new connections.
         self.is_down = False
+        # Bytes that arrive as others.
+        self.swap = (b"", b"")
         self._target_port = target_port
         self._ends: set[_End] = set()
+        self._news = asyncio.Event()
         self._server: asyncio.Server
 
     async def open(self) -> None:
@@ -135,6 +139,12 @@ class Wire:
         """Listen no more, and end what is there."""
         self._server.close()
         self.cut()
+
+    async def until(self, events: int) -> None:
+        """Until data came so often."""
+        while self.events < events:
+            self._news.clear()
+            await self._news.wait()
 
     def cut(self) -> None:
         """End all connections."""
@@ -161,6 +171,9 @@ class Wire:
     def carry(self, end: _End, data: bytes) -> None:
         """Data came."""
         self.events += 1
+        self._news.set()
+        if self.swap[0]:
+            data = data.replace(*self.swap)
         if self.events == self.cut_at:
             self.cut()
         elif end.peer is None:
@@ -207,7 +220,10 @@ class Namespaces:
         self.time = Time((primary, secondary))
         self.events: list[PairingEvent] = []
         self.settings = PumpSettings(
-            clock=self.time.clock, sleep=self.time.sleep, on_event=self._event
+            stop_seconds=1,
+            clock=self.time.clock,
+            sleep=self.time.sleep,
+            on_event=self._event,
         )
         self._news = asyncio.Event()
         self._open: list[Any] = []
@@ -267,7 +283,7 @@ class Namespaces:
         for each in self._open:
             await each.close()
 
-    # -- messages ------------------------------------------------------------------------
+    # -- messages ----------------------------------------------------------------------
 
     async def divert(self, *messages: tuple[str, bytes], queue: str = BACKLOG) -> None:
         """Put messages into a backlog queue, each with the path of its entity."""

@@ -54,7 +54,7 @@ def backs_off(site: Namespaces) -> list[tuple[str, Any]]:
     ]
 
 
-# -- who rests -------------------------------------------------------------------------
+# -- who rests ---------------------------------------------------------------------
 
 
 async def test_a_throttled_destination_rests_and_the_others_go_on(
@@ -142,7 +142,7 @@ async def test_resting_is_told_once_until_it_is_over(site: Namespaces) -> None:
     assert backs_off(site) == [("slow", "busy")]
 
 
-# -- how long --------------------------------------------------------------------------
+# -- how long ----------------------------------------------------------------------
 
 
 async def test_a_busy_destination_is_left_alone_for_ten_seconds(
@@ -181,7 +181,7 @@ async def test_parked_messages_are_not_renewed(site: Namespaces) -> None:
     assert await site.ready() == ["2"]
 
 
-# -- order -----------------------------------------------------------------------------
+# -- order -------------------------------------------------------------------------
 
 
 async def test_order_is_kept_while_a_destination_rests(site: Namespaces) -> None:
@@ -244,7 +244,19 @@ async def test_a_pump_that_need_not_keep_order_does_not_look_for_gaps(
     assert await site.ids("orders") == ["2"]
 
 
-# -- too many --------------------------------------------------------------------------
+async def test_several_syphons_may_compete(site: Namespaces) -> None:
+    await site.divert(*[("orders", message(str(n))) for n in range(50)])
+    pumps = [site.pump(source=site.connect(site.secondary), chunk=5) for _ in range(2)]
+
+    while await site.backlog():
+        await asyncio.gather(*(pump_all(pump) for pump in pumps))
+        site.time.advance(LOCK_MS // 3)
+
+    found = await site.ids("orders")
+    assert sorted(found, key=int) == [str(n) for n in range(50)]
+
+
+# -- too many ----------------------------------------------------------------------
 
 
 async def test_with_too_many_parked_nothing_more_is_received_for_a_while(

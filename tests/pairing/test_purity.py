@@ -25,6 +25,7 @@ PURE = [
     "policy",
     "rotation",
     "send_call",
+    "syphon_fast",
     "syphon_rules",
 ]
 # Time and chance must come in; threads and sockets belong to the shells. The official

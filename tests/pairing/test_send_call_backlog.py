@@ -79,6 +79,30 @@ def test_a_send_goes_on_with_another_queue() -> None:
     assert call.backlog_accepted(T0 + 6).step == Done()
 
 
+def test_a_broken_connection_of_the_secondary_condemns_no_queue() -> None:
+    sender, call = over(queues=1)
+
+    step = call.backlog_failed(LOST, T0 + 5).step
+
+    assert isinstance(step, TryBacklog)
+    assert step.index == 0
+    assert sender.rotation.is_in(0)
+    assert call.backlog_accepted(T0 + 6).step == Done()
+
+
+def test_a_queue_whose_connection_breaks_twice_is_out() -> None:
+    sender, call = over(queues=2)
+    first = call.backlog_failed(LOST, T0 + 5).step
+    second = call.backlog_failed(LOST, T0 + 6).step
+
+    assert isinstance(first, TryBacklog)
+    assert isinstance(second, TryBacklog)
+    assert first.index != second.index
+    assert not sender.rotation.is_in(first.index)
+    assert isinstance(call.backlog_failed(LOST, T0 + 7).step, TryBacklog)
+    assert call.backlog_failed(LOST, T0 + 8).step == GiveUp(LOST)
+
+
 def test_when_no_queue_is_left_the_last_error_is_raised() -> None:
     sender, call = over(queues=2)
     call.backlog_failed(GONE, T0 + 5)

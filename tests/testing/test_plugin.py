@@ -56,13 +56,12 @@ def test_the_examples_of_the_guide_work(pytester: pytest.Pytester) -> None:
 
     result = pytester.runpytest_subprocess("-q", "--strict-markers", timeout=100)
 
-    result.assert_outcomes(passed=6)
+    result.assert_outcomes(passed=8)
 
 
-def test_the_example_without_pytest_works(tmp_path: Path) -> None:
-    [code] = [
-        code for name, code in EXAMPLE.findall(GUIDE.read_text()) if "plain" in name
-    ]
+@pytest.mark.parametrize("example", ["plain.py", "killed.py"])
+def test_an_example_without_pytest_works(tmp_path: Path, example: str) -> None:
+    code = dict(EXAMPLE.findall(GUIDE.read_text()))[example]
 
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, timeout=60)
 

@@ -25,7 +25,7 @@ from twinbus.client.sender import Sender
 from twinbus.client.shared import Shared
 from twinbus.clock import Clock, SystemClock
 from twinbus.core.sas import parse_connection_string
-from twinbus.errors import CallerError, Disconnected, RemoteError
+from twinbus.errors import ClientUnusable, Disconnected, RemoteError
 
 _T = TypeVar("_T")
 _UNAUTHORIZED = "amqp:unauthorized-access"
@@ -124,7 +124,7 @@ class Connection:
     def deadline(self, timeout_seconds: float | None) -> Deadline:
         """When a call that starts now has to end; refused where it cannot start."""
         if self._closed:
-            raise CallerError("The connection was closed. Make another.")
+            raise ClientUnusable("The connection was closed. Make another.")
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             self._check_place(loop)
@@ -180,13 +180,13 @@ class Connection:
 
     def _check_place(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._pid != os.getpid():
-            raise CallerError(
+            raise ClientUnusable(
                 "The connection was made in another process. After a fork, make a new "
                 "one in the child."
             )
         if self._loop is None:
             self._loop = loop
         if loop is not self._loop:
-            raise CallerError(
+            raise ClientUnusable(
                 "The connection belongs to another event loop. Make one for each loop."
             )

@@ -13,13 +13,11 @@ known by what they offer, not by name, so that the SDK need not be installed:
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-import threading
-from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from twinbus import limits
+from twinbus.client.daemon import in_daemon
 from twinbus.core import sas
 from twinbus.errors import ArgumentError, CredentialFailed, Unauthorized
 
@@ -137,7 +135,7 @@ class _BearerSource:
             if inspect.iscoroutinefunction(ask):
                 given = await ask(SCOPE)
             else:
-                given = await _in_thread(lambda: ask(SCOPE))
+                given = await in_daemon(lambda: ask(SCOPE))
                 if inspect.isawaitable(given):
                     given = await given
         except Exception as error:
@@ -150,34 +148,3 @@ def _failed(error: Exception) -> CredentialFailed:
     kinds = {kind.__name__ for kind in type(error).__mro__}
     refused = "ClientAuthenticationError" in kinds
     return CredentialFailed(f"The credential gave no token: {error}", refused=refused)
-
-
-async def _in_thread(ask: Callable[[], Any]) -> Any:
-    """Ask in a thread of its own, which keeps neither the caller nor the exit waiting.
-
-    A credential that hangs cannot be stopped from outside. A pool would be joined when
-    the process ends; a daemon is not.
-    """
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Any] = loop.create_future()
-
-    def finish(result: Any, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(result)
-
-    def run() -> None:
-        result: Any = None
-        failure: BaseException | None = None
-        try:
-            result = ask()
-        except Exception as error:  # noqa: BLE001
-            failure = error
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(finish, result, failure)
-
-    threading.Thread(target=run, name="twinbus-credential", daemon=True).start()
-    return await future

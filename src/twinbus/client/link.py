@@ -41,9 +41,7 @@ class LiveLink:
     async def attach(self, attach: Attach, name: str | None = None) -> None:
         """Ask for the link; raises the reason of a refusal. Cancelled, it is undone."""
         live = self.live
-        if live.failure is not None:
-            raise live.failure.with_traceback(None)
-        session = self._session or live.engine.begin()
+        session = self._session or live.begin()
         live.links.add(self)
         name = name or f"{live.engine.container_id}-{next(_numbers)}"
         self.link = session.attach(name, self.sends, attach)
@@ -54,8 +52,7 @@ class LiveLink:
         except asyncio.CancelledError:
             if self.prompt:
                 live.missed()
-            live.links.discard(self)
-            live.give_up(session)
+            self.drop("The link was given up.")
             raise
 
     async def close(self, deadline: Deadline) -> None:
@@ -69,8 +66,13 @@ class LiveLink:
         except DeadlineExceeded:
             self.live.missed()
         finally:
-            self.live.links.discard(self)
-            self.on_ended(RemoteError("amqp:link:detach-forced", "The link is closed."))
+            self.drop("The link is closed.")
+
+    def drop(self, why: str) -> None:
+        """End the link without waiting for the server."""
+        self.live.links.discard(self)
+        self.live.give_up(self.link.session)
+        self.on_ended(RemoteError("amqp:link:detach-forced", why))
 
     # -- events ------------------------------------------------------------------------
 

@@ -159,6 +159,19 @@ class LiveConnection:
             text = f"The server has said nothing for {silent_seconds:.1f} seconds."
             self.fail(Disconnected(text))
 
+    def begin(self) -> Session:
+        """A session for a new link, or for two."""
+        if self.failure is not None:
+            raise self.failure.with_traceback(None)
+        sessions_max = self.engine.peer_open.channel_max + 1
+        if len(self.engine.sessions) >= sessions_max:
+            raise RemoteError(
+                "amqp:resource-limit-exceeded",
+                f"The server takes {sessions_max} links on one connection. Close some, "
+                "or make another connection.",
+            )
+        return self.engine.begin()
+
     def give_up(self, session: Session) -> None:
         """End a session that nobody wants any more, as soon as it can be ended."""
         if session.state is SessionState.BEGINNING:

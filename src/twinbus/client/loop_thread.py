@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from twinbus.errors import Bug, CallerError
+from twinbus.errors import Bug, ClientUnusable
 
 _T = TypeVar("_T")
 # How often a waiting caller looks whether the thread is still there.
@@ -64,13 +64,13 @@ class LoopThread:
 
     def _started(self) -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
         if self._pid != os.getpid():
-            raise CallerError(
+            raise ClientUnusable(
                 "The client was made in another process. After a fork, make a new one "
                 "in the child."
             )
         with self._lock:
             if self._stopped:
-                raise CallerError("The client was closed. Make another.")
+                raise ClientUnusable("The client was closed. Make another.")
             if self._loop is None or self._thread is None:
                 self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(
@@ -79,7 +79,7 @@ class LoopThread:
                 weakref.finalize(self, _stop, self._loop).atexit = False
                 self._thread.start()
         if threading.current_thread() is self._thread:
-            raise CallerError("A blocking call inside the client's own thread.")
+            raise ClientUnusable("A blocking call inside the client's own thread.")
         return self._loop, self._thread
 
 

@@ -1,8 +1,8 @@
 """What becomes of a send, for whoever waits for it, and for whoever comes later.
 
 Owns the two futures of a send: the one its caller waits for, and the one that tells the
-rest once that caller has left. Not a subclass of `Future`, because asyncio is slower with
-those. Knows neither links nor messages.
+rest once that caller has left. Not a subclass of `Future`, because asyncio is slower
+with those. Knows neither links nor messages.
 """
 
 from __future__ import annotations
@@ -27,6 +27,11 @@ class Outcome:
     def __await__(self) -> Generator[Any, None, None]:
         return self.future.__await__()
 
+    @property
+    def begun(self) -> bool:
+        """Whether anything may have been sent; if not, cancelling undoes it all."""
+        return True
+
     def done(self) -> bool:
         """Whether it has ended for whoever waits for it."""
         return self.future.done()
@@ -50,7 +55,8 @@ class Outcome:
     def leave(self, reason: BaseException) -> asyncio.Future[None]:
         """Raise `reason` where the send is waited for, and let the send go on.
 
-        Returns a future for what becomes of it.
+        Returns a future for what becomes of it. To cancel that one takes back what
+        was not sent.
         """
         future = self.future
         if future.done():
@@ -82,6 +88,11 @@ class Errand(Outcome):
         self._task = self.future.get_loop().create_task(work)
         self._task.add_done_callback(self._done)
         self.future.add_done_callback(self._ended)
+
+    def leave(self, reason: BaseException) -> asyncio.Future[None]:
+        late = super().leave(reason)
+        late.add_done_callback(self._ended)
+        return late
 
     def _done(self, task: asyncio.Task[None]) -> None:
         if task.cancelled():

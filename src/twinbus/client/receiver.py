@@ -312,10 +312,17 @@ class Receiver:
         if link is None or link.failure is not None:
             return
         deadline = self._connection.deadline(timeout_seconds)
-        if not self._options.deletes and link.link.credit > 0:
-            await link.drain(deadline)
-        if link.link.state is LinkState.ATTACHED and link.buffer:
-            link.release([each for each in link.buffer if each.delivery_id >= 0])
+        try:
+            if not self._options.deletes and link.revoked:
+                # What is on its way uses this up, so that the drain waits for it.
+                link.grant(link.revoked)
+            if not self._options.deletes and link.link.credit > 0:
+                await link.drain(deadline)
+        except asyncio.CancelledError:
+            _give_back(link)
+            link.drop("The receiver was closed.")
+            raise
+        _give_back(link)
         await link.close(deadline)
 
     async def __aenter__(self) -> Self:
@@ -373,6 +380,12 @@ class Receiver:
         ticks = (answer.properties or {}).get(_LOCKED_UNTIL)
         if isinstance(ticks, int):
             self.session_locked_until_ms = (ticks - _TICKS_EPOCH) // _TICKS_PER_MS
+
+
+def _give_back(link: ReceiveLink) -> None:
+    """Release what has come and was not handed out."""
+    if link.link.state is LinkState.ATTACHED and link.buffer:
+        link.release([each for each in link.buffer if each.delivery_id >= 0])
 
 
 def _listed(messages: Messages) -> list[Message]:

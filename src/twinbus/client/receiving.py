@@ -53,6 +53,8 @@ class ReceiveLink(LiveLink):
         # Deliveries whose settlement has no answer yet: who waits, and for which.
         self._settling: dict[int, tuple[Settling, int]] = {}
         self._news: asyncio.Future[None] | None = None
+        # Credit that was taken back. So many messages may still be on their way.
+        self.revoked = 0
 
     # -- messages ----------------------------------------------------------------------
 
@@ -75,6 +77,7 @@ class ReceiveLink(LiveLink):
     def revoke(self) -> None:
         """Take the credit back; what is on its way still comes."""
         if self.failure is None and self.link.credit > 0:
+            self.revoked = max(self.revoked, self.link.credit)
             self.grant(0)
 
     async def drain(self, deadline: Deadline) -> None:
@@ -90,9 +93,7 @@ class ReceiveLink(LiveLink):
                 await self._change(deadline, "drain")
         except DeadlineExceeded:
             self.live.missed()
-            self.live.links.discard(self)
-            self.live.give_up(link.session)
-            self.on_ended(RemoteError("amqp:link:detach-forced", "No drain in time."))
+            self.drop("No drain in time.")
         finally:
             link.drain = False
 

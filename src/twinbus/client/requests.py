@@ -68,9 +68,7 @@ class RequestPair:
     async def open(self) -> None:
         """Attach both links; if one is refused, neither stays."""
         live = self.live
-        if live.failure is not None:
-            raise live.failure.with_traceback(None)
-        session = live.engine.begin()
+        session = live.begin()
         self._replies = _ReplyLink(live, session)
         self._requests = SendLink(live, session)
         # Both the name and the address of the link: servers look for either.

@@ -13,8 +13,8 @@ send is tried once. What it raises says whether trying again may send twice:
 | `MessageTooLarge`  | was not sent: the entity does not take as much                 |
 | `SendRefused`      | one of several transfers had one of these fates; it says which |
 
-`submit` is `send` without the wait. It returns at once, raises only what is the caller's
-own fault, and its `Outcome` (`outcome.py`) ends as `send` would:
+`submit` is `send` without the wait. It returns at once, raises only what is the fault
+of the caller, and its `Outcome` (`outcome.py`) ends as `send` would:
 
     outcome = sender.submit(messages, timeout_seconds)   # same arguments as `send`
     await outcome                  # as `await sender.send(...)`, at the same cost
@@ -26,9 +26,9 @@ own fault, and its `Outcome` (`outcome.py`) ends as `send` would:
                                    # goes on until its own deadline, and `late`, another
                                    # future, ends as it does. Look at its exception.
 
-All of it is for the event loop of the connection. `leave` returns `outcome.future` as it
-is if that has ended. `Errand(coroutine)` is an outcome of anything else that is awaited,
-such as `management.schedule(...)`.
+All of it is for the event loop of the connection. `leave` returns `outcome.future` as
+it is if that has ended. `Errand(coroutine)` is an outcome of anything else that is
+awaited, such as `management.schedule(...)`.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Sender:
         deadline = self._connection.deadline(timeout_seconds)
         link = self._link
         if link is None or link.failure is not None:
-            return Errand(self._send(messages, deadline))
+            return _Linking(self, messages, deadline)
         if type(messages) is bytes and len(messages) <= self._room.message_bytes_max:
             return link.submit(messages, 0, deadline)
         return self._submit(link, messages, deadline)
@@ -173,6 +173,29 @@ def _room(link: SendLink) -> Room:
     return Room(most, min(int(batch), most))
 
 
+class _Linking(Errand):
+    """A send that has to wait for its link."""
+
+    __slots__ = ("_inner",)
+
+    def __init__(
+        self, sender: Sender, messages: bytes | Sequence[bytes], deadline: Deadline
+    ) -> None:
+        self._inner: Outcome | None = None
+        super().__init__(self._send(sender, messages, deadline))
+
+    async def _send(
+        self, sender: Sender, messages: bytes | Sequence[bytes], deadline: Deadline
+    ) -> None:
+        link = await sender._linked(deadline)
+        self._inner = sender._submit(link, messages, deadline)
+        await self._inner
+
+    @property
+    def begun(self) -> bool:
+        return self._inner is not None and self._inner.begun
+
+
 class _Several(Outcome):
     """Several deliveries with one outcome: that of all of them."""
 
@@ -189,6 +212,15 @@ class _Several(Outcome):
         self.future.add_done_callback(self._ended)
         if not sendings:
             self.end(None)
+
+    @property
+    def begun(self) -> bool:
+        return any(sending.begun for sending in self._sendings)
+
+    def leave(self, reason: BaseException) -> asyncio.Future[None]:
+        late = super().leave(reason)
+        late.add_done_callback(self._ended)
+        return late
 
     def _decided(self, number: int, one: asyncio.Future[None]) -> None:
         error = None if one.cancelled() else one.exception()

@@ -47,6 +47,16 @@ class Sending(Outcome):
         # How often the connection had written when this was added to its output.
         self.turn = 0
 
+    @property
+    def begun(self) -> bool:
+        return self.sent
+
+    @property
+    def withdrawn(self) -> bool:
+        """Whether nobody wants it any more."""
+        late = self.late
+        return self.future.cancelled() or (late is not None and late.cancelled())
+
     def decide(self, state: Any) -> None:
         """The server has decided."""
         self.link.pending.pop(self, None)
@@ -176,7 +186,7 @@ class SendLink(LiveLink):
         waiting = self._waiting
         while waiting and link.credit > 0 and not self.live.full:
             sending, _ = waiting.popitem(last=False)
-            if sending.future.cancelled():
+            if sending.withdrawn:
                 self.pending.pop(sending, None)
             else:
                 self._transfer(sending)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 from twinbus import limits
+from twinbus.client.daemon import in_daemon
 from twinbus.client.endpoint import Endpoint, Proxy
 from twinbus.errors import Unreachable
 
@@ -108,7 +109,9 @@ async def connect(endpoint: Endpoint, channel: Channel, say: Say) -> None:
 
 async def _dial(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
     """A connected socket; the addresses of a name are tried one after the other."""
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    found = await in_daemon(
+        lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    )
     failure: OSError | None = None
     for number, (family, kind, protocol, _, address) in enumerate(found, 1):
         seconds = None if number == len(found) else limits.CLIENT_ADDRESS_SECONDS_MAX

@@ -91,7 +91,11 @@ class MessagingFactory:
         self.connection = Connection(
             self.endpoint, credential, timeout_seconds=self.settings.attempt_seconds
         )
-        self.fully_qualified_namespace = self.endpoint.host
+        # As the official client says it: with the port only where there is no TLS.
+        plain = self.endpoint.tls is None
+        self.fully_qualified_namespace = (
+            self.endpoint.authority if plain else self.endpoint.host
+        )
         self._entity_name: str | None = kwargs.get("entity_name")
         # How to make the official client for receivers, and that client.
         self._sdk_arguments = (fully_qualified_namespace, credential, kwargs)
@@ -218,7 +222,7 @@ class MessagingFactory:
     ) -> None:
         label = options.primary_name
         if label is None:
-            label = primary_label(*self.endpoint.target)
+            label = primary_label(*self._place)
         queues = BacklogQueues(options.secondary_namespace_manager, label)
         missing: list[tuple[str, BaseException]] = []
         usable = await queues.ensure(
@@ -255,9 +259,14 @@ class MessagingFactory:
             partner.fault(cause)
 
     @property
+    def _place(self) -> tuple[str, int]:
+        """What tells this namespace from others, also behind one gateway."""
+        return self.endpoint.host, self.endpoint.target[1]
+
+    @property
     def facts(self) -> FactoryFacts:
         """What pairing has to know about this factory."""
-        host, port = self.endpoint.target
+        host, port = self._place
         paired = self._pair is not None or self._pairing is not None
         return FactoryFacts(host, port, paired, self._is_secondary)
 

@@ -263,7 +263,11 @@ class Pair:
             # As it used to be: sends that are under way succeed or raise.
             return
         for outcome in list(entity.flying):
-            self.left(entity, 0, outcome.leave(Moved()))
+            late = outcome.leave(Moved())
+            if not outcome.begun:
+                # It was not sent, and now it never will be.
+                late.cancel()
+            self.left(entity, 0, late)
         for flight in entity.calls:
             flight.wake()
 

@@ -78,13 +78,18 @@ class Pump:
         # What came and was not decided over.
         self._unsorted: list[Item] = []
         self._destinations: dict[str, Destination] = {}
+        # Their paths as they were first spelt.
+        self._spelt: dict[str, str] = {}
         # Work that goes on beside the steps, by what it is for.
         self._tasks: dict[object, asyncio.Task[None]] = {}
         self._size_bytes: float = _FIRST_SIZE_BYTES
         # Something happened beside the steps; and something that ends them.
         self._news = asyncio.Event()
         self._halt = asyncio.Event()
+        # What a step waits for.
+        self._waiting: asyncio.Task[Any] | None = None
         self._stopping = False
+        self._stop: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
         # Why the queue cannot be read, as last told.
         self._trouble: Kind | None = None
@@ -104,14 +109,9 @@ class Pump:
         count = await self._room()
         if not count:
             return 0
-        self.counts.receives += 1
-        receive = self._receiver.receive(count, wait_seconds)
-        messages = await self._unless_stopped(receive)
-        if not messages:
-            return 0
-        self._take(messages)
+        came = await self._unless_stopped(self._receive(count, wait_seconds))
         await self._sort()
-        return len(messages)
+        return came or 0
 
     async def settled(self) -> None:
         """Wait until nothing is in hand: all is completed, dead-lettered or parked.
@@ -151,23 +151,30 @@ class Pump:
         What is being sent may still be answered, for a moment. Never raises: what
         cannot be given back returns when its lock ends.
         """
-        if self._stopping:
-            return
-        self._stopping = True
-        self._halt.set()
-        self._news.set()
+        if self._stop is None:
+            self._stopping = True
+            self._halt.set()
+            self._news.set()
+            self._stop = asyncio.get_running_loop().create_task(self._end())
+        # Whoever asks twice waits for the same end.
+        await asyncio.shield(self._stop)
+
+    # -- stopping ----------------------------------------------------------------------
+
+    async def _end(self) -> None:
         for work in (self._wind_up, self._give_back):
             try:
-                async with asyncio.timeout(limits.SYPHON_STOP_SECONDS):
+                async with asyncio.timeout(self._settings.stop_seconds):
                     await work()
             except (TimeoutError, TwinbusError):
                 # The secondary does not answer; locks end without it.
                 continue
 
-    # -- stopping ------------------------------------------------------------------------
-
     async def _wind_up(self) -> None:
         """Give back what was not sent, and let the rest come to its end."""
+        if self._waiting is not None:
+            self._waiting.cancel()
+            await asyncio.wait((self._waiting,))
         waiting, self._unsorted = self._unsorted, []
         for destination in self._destinations.values():
             waiting += destination.line
@@ -189,7 +196,7 @@ class Pump:
         await self._settler.abandon(list(self._hand))
         await self._receiver.close()
 
-    # -- receiving -----------------------------------------------------------------------
+    # -- receiving ---------------------------------------------------------------------
 
     async def _room(self) -> int:
         """Wait until something may be received; returns how much, 0 when stopped."""
@@ -209,8 +216,15 @@ class Pump:
             else:
                 await self._change()
 
+    async def _receive(self, count: int, wait_seconds: float) -> int:
+        """Receive; what came is in hand when this ends, however it ends."""
+        self.counts.receives += 1
+        messages = await self._receiver.receive(count, wait_seconds)
+        if messages:
+            self._take(messages)
+        return len(messages)
+
     def _take(self, messages: Sequence[Message]) -> None:
-        """Messages came: they are in hand."""
         now_ms = self._settings.clock.now_ms()
         items = [self._locks.item(message, now_ms) for message in messages]
         size_bytes = sum(len(message.payload) for message in messages) / len(items)
@@ -223,7 +237,7 @@ class Pump:
 
     async def _sort(self) -> None:
         """Decide over what came, and put it on its way."""
-        if not self._unsorted:
+        if not self._unsorted or self._stopping:
             return
         now_ms = self._settings.clock.now_ms()
         if self._settings.keeps_order:
@@ -275,7 +289,7 @@ class Pump:
         self._park(result.parked)
         self._settle_soon()
 
-    # -- what destinations say (`pump_home.Owner`) ---------------------------------------
+    # -- what destinations say (`pump_home.Owner`) -------------------------------------
 
     def accepted(self, destination: Destination, items: Sequence[Item]) -> None:
         """A destination took these."""
@@ -321,12 +335,12 @@ class Pump:
         self._park(items)
 
     def holding_since_ms(self) -> int:
-        """What is locked since then, or later, is still locked."""
+        """What was locked after this is still locked."""
         return self._locks.holding_since_ms(self._settings.clock.now_ms())
 
     def _counts_of(self, destination: Destination) -> DestinationCounts:
-        found = self.counts.destinations
-        return found.setdefault(destination.path, DestinationCounts())
+        path = self._spelt.setdefault(destination.path.lower(), destination.path)
+        return self.counts.destinations.setdefault(path, DestinationCounts())
 
     def _park(self, items: Sequence[Item]) -> None:
         self.counts.parked += len(items)
@@ -339,7 +353,7 @@ class Pump:
         self.counts.resting = self._lanes.parked
         self._news.set()
 
-    # -- work beside the steps -----------------------------------------------------------
+    # -- work beside the steps ---------------------------------------------------------
 
     def _is_running(self, key: object) -> bool:
         # One that has ended may still be there, until its end is told.
@@ -379,17 +393,17 @@ class Pump:
     async def _unless_stopped(self, work: Coroutine[Any, Any, _T]) -> _T | None:
         """Wait for something; None if the pump was stopped before."""
         loop = asyncio.get_running_loop()
-        task = loop.create_task(work)
+        task = self._waiting = loop.create_task(work)
         halt = loop.create_task(self._halt.wait())
         try:
             await asyncio.wait((task, halt), return_when=asyncio.FIRST_COMPLETED)
             self._check()
-            return task.result() if task.done() else None
+            return None if self._stopping else task.result()
         finally:
             halt.cancel()
-            if not task.done():
-                task.cancel()
+            task.cancel()
             await asyncio.gather(task, halt, return_exceptions=True)
+            self._waiting = None
 
     async def _change(self) -> None:
         """Wait until something has happened beside the steps."""
@@ -404,7 +418,7 @@ class Pump:
     async def _sleep(self, seconds: float) -> None:
         await self._settings.sleep(seconds)
 
-    # -- trouble with the backlog queue --------------------------------------------------
+    # -- trouble with the backlog queue ------------------------------------------------
 
     def _pause_seconds(self, error: RemoteError, failures: int) -> float:
         """How long not to ask the queue again; told once for each kind of trouble."""

@@ -47,7 +47,7 @@ class PumpCounts:
     resting: int = 0
     # Sent, and nobody knows whether they were accepted: they are sent again.
     unknown: int = 0
-    # Settled too late: they are delivered, and recognised by the journal, once more.
+    # Moved, but not completed as far as is known: they may be delivered once more.
     late: int = 0
     # By reason.
     dead_lettered: dict[str, int] = field(default_factory=dict)

@@ -1,10 +1,10 @@
 """Messages that somebody else holds: order is kept around them.
 
-A link that breaks leaves messages locked that never arrived, and so does a pump that was
-killed, or one that left messages parked. They return when their locks end; until then
-later ones must not overtake them. They show as gaps in the numbers of what comes, and
-only for one lock time after a new link; those gaps are looked into, by browsing. Owns
-that look. Knows nothing about links beyond whether it is still the same one.
+A link that breaks leaves messages locked that never arrived, and so does a pump that
+was killed, or one that left messages parked. They return when their locks end; until
+then later ones must not overtake them. They show as gaps in the numbers of what comes,
+and only for one lock time after a new link; those gaps are looked into, by browsing.
+Owns that look. Knows nothing about links beyond whether it is still the same one.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Owns what a refusal means for the neighbours of a message. A batch is taken whole or not
 at all, so one that was refused because of a message in it is halved until that message
 is alone. When the destination rests, all that waits for it is parked. Only one batch is
-under way at a time, since two could be taken in the wrong order. Knows nothing about the
-backlog queue.
+under way at a time, since two could be taken in the wrong order. Knows nothing about
+the backlog queue.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Owner(Protocol):
         """The lock of the first of these may have ended before it was sent."""
 
     def holding_since_ms(self) -> int:
-        """What is locked since then, or later, is still locked."""
+        """What was locked after this is still locked."""
 
 
 class Destination:
@@ -100,7 +100,7 @@ class Destination:
         batch: list[Item] = []
         for item in line:
             left_bytes -= len(item.home.payload) + _SECTION_BYTES
-            if (left_bytes < 0 and batch) or item.locked_ms < since_ms:
+            if (left_bytes < 0 and batch) or item.locked_ms <= since_ms:
                 break
             batch.append(item)
             if len(batch) == limits.BATCH_MESSAGES_MAX:

@@ -51,8 +51,8 @@ class LockTimes:
     """What is known about the locks of one backlog queue."""
 
     def __init__(self, lock_seconds: float) -> None:
-        # What the queue should have. It may be less, and is seldom more.
-        self.longest_ms = int(lock_seconds * 1000)
+        # What the queue should have, or what its messages say if that is more.
+        self.longest_ms = self._usual_ms = int(lock_seconds * 1000)
         # How far the ends of new locks are ahead of our clock: the lock's time and the
         # difference of the two clocks, less the shortest time on the way.
         self._ahead_ms: int | None = None
@@ -61,7 +61,7 @@ class LockTimes:
     def shortest_ms(self) -> int:
         """How long a lock holds at least, if the clocks agree; never too much."""
         ahead_ms = self._ahead_ms or 0
-        return min(max(ahead_ms, limits.LOCK_MS_MIN), self.longest_ms)
+        return min(max(ahead_ms, limits.LOCK_MS_MIN), self._usual_ms)
 
     def item(self, message: Message, now_ms: int) -> Item:
         """A message that just came, as an item."""
@@ -70,6 +70,9 @@ class LockTimes:
         ahead_ms = until_ms - now_ms
         if self._ahead_ms is None or ahead_ms > self._ahead_ms:
             self._ahead_ms = ahead_ms
+            # No queue has more, whatever the clocks say.
+            said_ms = min(ahead_ms, limits.LOCK_MS_MAX)
+            self.longest_ms = max(self._usual_ms, said_ms)
         item = Item(message, stamp)
         # Older than its lock it cannot be, unless a clock was set.
         oldest_ms = now_ms - self.longest_ms
@@ -77,8 +80,8 @@ class LockTimes:
         return item
 
     def holding_since_ms(self, now_ms: int) -> int:
-        """Locks that are younger than this hold for sure."""
-        return now_ms - self.shortest_ms
+        """Locks that are younger than this hold, and for a moment more."""
+        return now_ms - self.shortest_ms + limits.LOCK_MARGIN_MS
 
     @property
     def renew_ms(self) -> int:
@@ -87,7 +90,7 @@ class LockTimes:
 
 
 def _stamp(message: Message, now_ms: int) -> Stamp:
-    """What a broker of another kind wrote. One without a lock time has locked it now."""
+    """What another kind of broker wrote. One without a lock time has locked it now."""
     return Stamp(
         message.sequence_number,
         message.enqueued_ms or 0,

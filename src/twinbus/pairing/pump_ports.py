@@ -33,7 +33,7 @@ class Receipt(NamedTuple):
 
 
 class Journal(Protocol):
-    """Remembers what was sent, over the end of a process. One for each backlog queue."""
+    """Remembers what was sent, over the end of a process. One for each queue."""
 
     def sent_before(self, sequence: int, enqueued_ms: int) -> bool:
         """Whether there is a receipt for this message of the queue.
@@ -65,6 +65,8 @@ class PumpSettings:
     lock_seconds: float = 60.0
     # What one send may take.
     send_seconds: float = limits.ATTEMPT_MS_MAX / 1000
+    # What a pump that stops waits for answers.
+    stop_seconds: float = limits.SYPHON_STOP_SECONDS
     clock: Clock = field(default_factory=SystemClock)
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
     # Called with every event. What it raises is the caller's own fault.

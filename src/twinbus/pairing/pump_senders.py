@@ -55,6 +55,12 @@ class Senders:
             if len(self._entries) > self._open_max:
                 self._close_oldest()
 
+    async def close(self) -> None:
+        """Close all links; a later use makes new ones."""
+        entries, self._entries = self._entries, OrderedDict()
+        closing = [_close(entry.sender) for entry in entries.values()]
+        await asyncio.gather(*closing, *self._closing)
+
     def _close_oldest(self) -> None:
         idle = (key for key, entry in self._entries.items() if not entry.users)
         key = next(idle, None)

@@ -3,8 +3,8 @@
 Owns the order of receipt and complete, and what happens when the queue does not answer.
 A complete that went astray is repeated by lock token for as long as the lock holds,
 because every one that fails is a message that is sent twice. Requests by token succeed
-for all or for none, so one that fails for a lost lock is halved until that lock is alone.
-Knows nothing about destinations.
+for all or for none, so one that fails for a lost lock is halved until that lock is
+alone. Knows nothing about destinations.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Settler:
                 await self._dead_letter(items, verdict)
             await self.abandon(back)
 
-    # -- how -----------------------------------------------------------------------------
+    # -- how ---------------------------------------------------------------------------
 
     async def _complete(self, items: list[Item]) -> None:
         pause_seconds = limits.RETRY_PAUSE_MS_MIN / 1000
@@ -99,7 +99,7 @@ class Settler:
             again = [
                 item
                 for item, error in failures.items()
-                if kind_of(error) in _TRANSIENT and item.locked_ms >= since_ms
+                if kind_of(error) in _TRANSIENT and item.locked_ms > since_ms
             ]
             self._counts.late += len(failures) - len(again)
             kept = set(again)

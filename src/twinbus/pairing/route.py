@@ -244,7 +244,12 @@ class Flight:
         raise step.cause
 
     def _leave_attempt(self) -> None:
-        """The attempt goes on by itself; what becomes of it is still news."""
+        """The attempt goes on by itself; what becomes of it is still news.
+
+        What was not sent yet is taken back, or it would be a copy that nobody needs.
+        """
         attempt, self._attempt = self._attempt, None
         if attempt is not None:
+            if not attempt.begun:
+                attempt.cancel()
             self._pair.left(self._entity, self.call.attempt, attempt.future)

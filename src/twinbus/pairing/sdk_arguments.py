@@ -76,12 +76,14 @@ def _tls(keywords: dict[str, Any]) -> ssl.SSLContext | None:
 
 
 def _is_websocket(keywords: dict[str, Any]) -> bool:
+    if keywords.get("http_proxy"):
+        # As the official client: proxies let nothing else through.
+        return True
     transport = keywords.get("transport_type")
     if transport is None:
-        # As the official client: through a proxy or gateway, a WebSocket is usual.
-        names = ("http_proxy", "custom_endpoint_address")
-        return any(keywords.get(name) for name in names)
-    name = getattr(transport, "value", transport)
+        # As the official client: to a gateway, a WebSocket is usual.
+        return bool(keywords.get("custom_endpoint_address"))
+    name = getattr(transport, "name", transport)
     return str(name).lower() == "amqpoverwebsocket"
 
 

@@ -133,6 +133,7 @@ class SendCall:
         "_failures",
         "_index",
         "_place",
+        "_retried",
         "_retry_at_ms",
         "_rules",
         "_size_bytes",
@@ -163,6 +164,8 @@ class SendCall:
         self._retry_at_ms = 0
         self._busy_until_ms = 0
         self._index = -1
+        # The backlog queue that was tried again after its connection broke.
+        self._retried = -1
         self._cause: BaseException | None = None
         # The shell's, to find whom to wake.
         self.owner: Any = None
@@ -229,6 +232,11 @@ class SendCall:
         if self._is_late(now_ms):
             return self._give_up(error, timed_out=True)
         self._cause = error
+        if kind is Kind.CONNECTION and self._retried != self._index:
+            # All queues share one connection: that it broke says nothing about one of
+            # them. The same queue is tried again at once, on another connection.
+            self._retried = self._index
+            return self._next(now_ms)
         decisions = self._rules.rotation.failed(self._index, kind, error, now_ms)
         turn = self._next(now_ms)
         turn.decisions[:0] = decisions

@@ -1,9 +1,9 @@
 """The syphon inside an application: a pump for every backlog queue there is.
 
-Owns finding the queues, also beyond `backlog_queue_count`, telling progress, and the end:
-when one factory of the pair has ended, the pumps stop at once, and a partner that is
-still open some seconds later is faulted. How messages are moved is `pump.py`. Belongs to
-the event loop of its factories.
+Owns finding the queues, also beyond `backlog_queue_count`, telling progress, and the
+end: when one factory of the pair has ended, the pumps stop at once, and a partner that
+is still open some seconds later is faulted. How messages are moved is `pump.py`.
+Belongs to the event loop of its factories.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Syphon:
         self._ended: set[Which] = set()
         self._stopped = False
 
-    # -- life ----------------------------------------------------------------------------
+    # -- life --------------------------------------------------------------------------
 
     def start(self) -> None:
         """Begin to drain."""
@@ -126,6 +126,7 @@ class Syphon:
         """Stop all pumps; what they hold is given back at once."""
         self._stopped = True
         await self._stop_pumps()
+        await self._senders.close()
         own = asyncio.current_task()
         tasks = [task for task in self._tasks if task is not own]
         for task in tasks:
@@ -146,8 +147,9 @@ class Syphon:
         return SyphonStatus(not self._stopped and not self._ended, queues)
 
     async def _follow(self, which: Which) -> None:
-        await self._stop_pumps()
-        await self._settings.sleep(limits.PARTNER_GRACE_SECONDS)
+        await asyncio.gather(
+            self._stop_pumps(), self._settings.sleep(limits.PARTNER_GRACE_SECONDS)
+        )
         partner = which.partner
         if not self._stopped and partner not in self._ended:
             self._ended.add(partner)
@@ -178,7 +180,7 @@ class Syphon:
     def _ending(self) -> bool:
         return self._stopped or bool(self._ended)
 
-    # -- queues --------------------------------------------------------------------------
+    # -- queues ------------------------------------------------------------------------
 
     async def _look(self) -> None:
         """Find the queues, and look again from time to time."""
@@ -214,10 +216,12 @@ class Syphon:
             try:
                 await pump.run()
             except Exception as error:  # noqa: BLE001
+                if self._stopped or self._ended:
+                    return
                 self._tell(EventKind.SYPHON_BACKS_OFF, path, error)
                 await self._settings.sleep(limits.QUEUE_PAUSE_MS_MAX / 1000)
 
-    # -- telling -------------------------------------------------------------------------
+    # -- telling -----------------------------------------------------------------------
 
     async def _tell_progress(self) -> None:
         while True:

@@ -173,7 +173,7 @@ class Locked(Protocol):
 
     @property
     def locked_ms(self) -> int | None:
-        """When the broker locked it: it may have been on its way for long. None: now."""
+        """When the broker locked it, which may be long ago. None: now."""
 
 
 @dataclass(slots=True)

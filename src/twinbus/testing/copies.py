@@ -2,14 +2,15 @@
 
 Owns the grouping. An *account* is one message id at one destination; a *copy* is one
 stored message, named by its sequence number; a *grant* is one lock on one copy.
-Judges nothing: the rules are in `history.py`.
+Judges nothing: the rules are in `history.py`. There are millions of each, so what most
+of them lack, such as dead letters, is an empty tuple until it is needed.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from twinbus.testing.events import SETTLEMENTS, Event
 from twinbus.testing.verdict import Rules
@@ -30,7 +31,7 @@ class Grant:
         self.lock_end = receive.lock_until or NEVER
         # A renewal with unknown result: the lock may have been longer than we know.
         self.renewed_maybe = False
-        self.settles: list[Event] = []
+        self.settles: Sequence[Event] = ()
 
     def settled(self, op: str, *results: str) -> Event | None:
         """The first settlement of that kind with one of the results."""
@@ -54,7 +55,7 @@ class Copy:
         self.dead = dead
         self.sequence = sequence
         self.grants: list[Grant] = []
-        self.drains: list[Event] = []
+        self.drains: Sequence[Event] = ()
 
 
 class Account:
@@ -66,9 +67,9 @@ class Account:
         self.queue = queue
         self.key = key
         self.sends: list[Event] = []
-        self.cancels: list[Event] = []
+        self.cancels: Sequence[Event] = ()
         self.main: list[Copy] = []
-        self.dead: list[Copy] = []
+        self.dead: Sequence[Copy] = ()
 
 
 class Losses:
@@ -106,6 +107,8 @@ class Index:
 
     def __init__(self, history: Iterable[Event], rules: Rules) -> None:
         self.rules = rules
+        # Destination and key of messages that are known to lie somewhere else.
+        self.elsewhere: set[tuple[str, str]] = set()
         self.accounts: dict[tuple[str, str], Account] = {}
         self.sessions: dict[tuple[str, str], list[Grant]] = defaultdict(list)
         self.losses = Losses()
@@ -178,7 +181,8 @@ class Index:
 
     def _other(self, event: Event, order: int) -> None:
         if event.op == "drain":
-            self._copy(event, event.state == "dead").drains.append(event)
+            copy = self._copy(event, event.state == "dead")
+            copy.drains = (*copy.drains, event)
         elif event.op == "drained":
             queue, _ = self.place(event.queue)
             if event.result == "ok":
@@ -186,7 +190,8 @@ class Index:
                 self.drained_at[queue] = max(at, event.end_at)
         elif event.op == "cancel":
             for queue in self.rules.destinations(event.queue):
-                self._account(queue, event.key).cancels.append(event)
+                account = self._account(queue, event.key)
+                account.cancels = (*account.cancels, event)
         elif event.op == "accept" and event.result == "ok":
             name = (event.queue, event.session)
             self.sessions[name].append(Grant(event, order))
@@ -215,7 +220,10 @@ class Index:
         if copy is None:
             account = self._account(queue, event.key)
             copy = self._copies[name] = Copy(account, dead, event.sequence)
-            (account.dead if dead else account.main).append(copy)
+            if dead:
+                account.dead = (*account.dead, copy)
+            else:
+                account.main.append(copy)
         elif event.key != copy.account.key:
             self.clashes.append((copy, event))
         return copy
@@ -244,7 +252,7 @@ class Index:
             if event.result == "ok":
                 self.stray.append(event)
         elif event.op != "renew":
-            grant.settles.append(event)
+            grant.settles = (*grant.settles, event)
         else:
             self._renew(grant, event)
 
@@ -265,7 +273,7 @@ class Index:
         elif event.result == "ok" and event.lock_until:
             if event.invoke_at > grant.lock_end + self.rules.slack_ms:
                 # Kept with the settlements, because it is judged as a late one.
-                grant.settles.append(event)
+                grant.settles = (*grant.settles, event)
             known = grant.lock_end < NEVER
             end = max(grant.lock_end, event.lock_until) if known else event.lock_until
             grant.lock_end = end

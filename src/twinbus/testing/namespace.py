@@ -303,14 +303,18 @@ def _config(entities: Entities | None, name: str) -> NamespaceConfig:
 
 def _parse(entities: Mapping[str, Any], name: str = NAME) -> NamespaceConfig:
     """Read entities as a configuration file is read, with the same refusals."""
+    [config] = parse_config(config_text(entities, name), "entities.json")
+    return config
+
+
+def config_text(entities: Mapping[str, Any], name: str = NAME) -> str:
+    """A configuration file with these entities."""
     plain = {**entities, "name": name}
     for kind in ("queues", "topics"):
         plain[kind] = [_entity(each) for each in entities.get(kind, ())]
     for topic in plain["topics"]:
         topic["subscriptions"] = list(map(_entity, topic.get("subscriptions", ())))
-    text = json.dumps({"namespaces": [plain]}, default=_plain)
-    [config] = parse_config(text, "entities.json")
-    return config
+    return json.dumps({"namespaces": [plain]}, default=_plain)
 
 
 def _entity(given: str | Mapping[str, Any]) -> dict[str, Any]:

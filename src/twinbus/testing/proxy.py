@@ -28,6 +28,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from twinbus.client.loop_thread import LoopThread
+from twinbus.clock import SystemClock
 from twinbus.testing.proxy_stream import Fault, Lane
 
 __all__ = ["Fault", "FaultyProxy"]
@@ -37,8 +38,15 @@ _READ_BYTES = 64 * 1024
 _RESET = struct.pack("ii", 1, 0)
 _WAIT_SECONDS = 30.0
 
-# Told what passed: connection, side that it is for, bytes (none: that way has ended).
-Tap = Callable[[int, str, bytes], None]
+# What waits here for its turn, while a fault holds it back.
+_PIECES_MAX = 64
+
+# Told what passes: connection, side that it is for, bytes, and when they came, in
+# milliseconds. Neither side nor bytes: the connection has ended.
+Tap = Callable[[int, str, bytes, int], None]
+
+
+_Pieces = asyncio.Queue[tuple[bytes, int]]
 
 
 @dataclass(slots=True)
@@ -87,62 +95,64 @@ class _Connection:
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
-    async def _carry(self, side: str, source: socket.socket) -> None:
-        """Take bytes to one side until they end, or a fault ends it."""
+    async def _read(self, source: socket.socket, pieces: _Pieces) -> None:
+        """Read whatever comes, also while a fault keeps it from going on."""
         loop = asyncio.get_running_loop()
-        lane = self.lanes[side]
+        reset = 0
         try:
             while data := await loop.sock_recv(source, _READ_BYTES):
-                await self.proxy.speed.wait(len(data))
-                if not await self._pass_on(lane, data):
+                await pieces.put((data, self.proxy.clock.now_ms()))
+        except OSError:
+            reset = 1
+        # Its end waits for its turn like everything else.
+        await pieces.put((b"", reset))
+
+    async def _carry(self, side: str, source: socket.socket) -> None:
+        """Take bytes to one side until they end, or a fault ends it."""
+        pieces: _Pieces = asyncio.Queue(_PIECES_MAX)
+        self._spawn(self._read(source, pieces))
+        lane = self.lanes[side]
+        swallowing = False
+        try:
+            while (piece := await pieces.get())[0]:
+                # Swallowed on and on, so that whoever writes notices nothing.
+                if not swallowing:
+                    await self.proxy.speed.wait(len(piece[0]))
+                    swallowing = not await self._pass_on(lane, *piece)
+                if self.ended:
                     return
-            await self._end_of(side)
+            if side == "client" and swallowing:
+                # The client is not told that the server has left.
+                return
+            self._end_of(side, reset=piece[1] > 0)
         except OSError:
             self.end(reset=True)
 
-    async def _pass_on(self, lane: Lane, data: bytes) -> bool:
+    async def _pass_on(self, lane: Lane, data: bytes, came_ms: int) -> bool:
         """Whether the way goes on after these bytes."""
-        while data:
-            count, struck = lane.pass_on(data)
-            if count:
-                await self._write(lane.side, data[:count])
-            if not struck:
-                return True
-            fault = lane.fault
-            assert fault is not None
-            self.proxy._struck(self.number)
-            if fault.then != "hold":
-                return self._strike(lane, fault)
+        count, struck = lane.pass_on(data)
+        if count:
+            await self._write(lane.side, data[:count], came_ms)
+        if not struck:
+            return True
+        fault = lane.fault
+        assert fault is not None
+        self.proxy._struck()
+        if fault.then == "hold":
             await self.healed.wait()
             # Its marks have seen these bytes already.
-            await self._write(lane.side, data[count:])
+            await self._write(lane.side, data[count:], came_ms)
             return True
-        return True
-
-    def _strike(self, lane: Lane, fault: Fault) -> bool:
         if fault.then == "silence":
             self.torn = True
-            self._spawn(self._swallow(lane.side))
         else:
             self.end(reset=fault.then == "reset")
         return False
 
-    async def _swallow(self, side: str) -> None:
-        """Read on, so that whoever writes notices nothing."""
-        source = self.client if side == "server" else self.server
-        assert source is not None
+    async def _write(self, side: str, data: bytes, came_ms: int) -> None:
         loop = asyncio.get_running_loop()
-        with suppress(OSError):
-            while await loop.sock_recv(source, _READ_BYTES):
-                pass
-        if side == "server":
-            # The client has left. Nobody else would ever end this.
-            self.end()
-
-    async def _write(self, side: str, data: bytes) -> None:
-        loop = asyncio.get_running_loop()
+        self.proxy._tapped(self.number, side, data, came_ms)
         if side == "client":
-            self.proxy._tapped(self.number, side, data)
             await loop.sock_sendall(self.client, data)
             return
         if self.server is None:
@@ -152,18 +162,15 @@ class _Connection:
             await loop.sock_connect(server, self.proxy.target)
             server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._spawn(self._carry("client", server))
-        # First written, then told: what never left the proxy was never sent.
         await loop.sock_sendall(self.server, data)
-        self.proxy._tapped(self.number, side, data)
 
-    async def _end_of(self, side: str) -> None:
-        """The source has ended its half."""
-        sink = self.server if side == "server" else self.client
-        if sink is None or side == "client":
-            self.end()
+    def _end_of(self, side: str, reset: bool) -> None:
+        """The source has ended its half, or all of it."""
+        if reset or side == "client" or self.server is None or self.torn:
+            self.end(reset)
         else:
             with suppress(OSError):
-                sink.shutdown(socket.SHUT_WR)
+                self.server.shutdown(socket.SHUT_WR)
 
     def end(self, reset: bool = False) -> None:
         """Let go of both sides."""
@@ -186,9 +193,15 @@ class FaultyProxy:
     """Listens on a free port of loopback and passes on to one server."""
 
     def __init__(
-        self, host: str, port: int, *, tap: Tap | None = None, name: str = "proxy"
+        self,
+        host: str,
+        port: int,
+        *,
+        tap: Tap | None = None,
+        thread: LoopThread | None = None,
     ) -> None:
         self.target = (host, port)
+        self.clock = SystemClock()
         self.speed = _Speed()
         self._tap = tap
         self._fault: Fault | None = None
@@ -204,7 +217,9 @@ class FaultyProxy:
         self._place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._place.bind(("127.0.0.1", 0))
         self.port: int = self._place.getsockname()[1]
-        self._thread = LoopThread(name)
+        # Many proxies may share one; then whoever made it ends it.
+        self._shares_thread = thread is not None
+        self._thread = thread or LoopThread("proxy")
         self._run(self._listen)
 
     # -- faults --------------------------------------------------------------------
@@ -236,9 +251,10 @@ class FaultyProxy:
 
     def close(self) -> None:
         """End all connections and the thread."""
-        if self._thread.usable:
+        if self._place.fileno() >= 0:
             self._run(self._stop)
-            self._thread.stop()
+            if not self._shares_thread:
+                self._thread.stop()
             self._place.close()
 
     # -- what has happened ---------------------------------------------------------
@@ -350,21 +366,20 @@ class FaultyProxy:
         loop.remove_writer(side)
         side.close()
 
-    def _struck(self, number: int) -> None:
-        del number
+    def _struck(self) -> None:
         with self._news:
             self._strikes += 1
             self._news.notify_all()
 
     def _gone(self, connection: _Connection) -> None:
-        self._tapped(connection.number, "", b"")
+        self._tapped(connection.number, "", b"", 0)
         with self._news:
             self._connections.pop(connection.number, None)
             self._news.notify_all()
 
-    def _tapped(self, number: int, side: str, data: bytes) -> None:
+    def _tapped(self, number: int, side: str, data: bytes, came_ms: int) -> None:
         if self._tap is not None:
-            self._tap(number, side, data)
+            self._tap(number, side, data, came_ms)
 
 
 # -- as a process ------------------------------------------------------------------

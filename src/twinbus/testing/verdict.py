@@ -35,8 +35,11 @@ class QueueRules:
     # Only the end of a lock or an abandon frees a message. Without it, a lost link or
     # a completion with unknown result may free it too.
     strict_locks: bool = False
-    # How often one send operation may have been repeated inside the client.
+    # How often one send operation may have been repeated inside the client. Zero: as
+    # often as it liked, so copies are not counted.
     send_attempts_max: int = 1
+    # Numbers follow the order in which one producer's sends were accepted.
+    producers_ordered: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,11 @@ KINDS = {
     "lost": "accepted, and never seen again",
     "resurrected": "delivered after an acknowledged completion",
     "conservation": "seen, then gone without a completion",
+    "early": "accepted before any namespace had it",
+    "syphon": "taken out of the backlog before it was home",
+    "diverted": "sent to the backlog, though its entity had not failed over",
+    "renamed": "the contents of a message under another message id",
+    "ping": "a ping that a receiver could see",
     "phantom": "delivered, but never sent or refused",
     "altered": "arrived with other contents",
     "overlap": "two holders of one lock at the same time",

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.pairing.real.site import Leftovers, RealPair, message
+from tests.pairing.real.site import PATIENCE_SECONDS, Leftovers, RealPair, message
 from twinbus.aio import EventKind
 from twinbus.testing.proxy import Fault
 
@@ -167,6 +167,26 @@ async def test_the_send_during_which_the_primary_dies_is_accepted_by_the_backlog
     assert pair.primary.ids(queue) == ["before", "during"]
 
 
+async def test_a_retry_that_never_left_is_taken_back(pair: RealPair) -> None:
+    queue = pair.queue()
+    async with Leftovers(), pair.pair(failover_interval=0.5) as paired:
+        sender = paired.sender(queue)
+        await sender.send_messages(message("before"))
+        # New connections are accepted, and nothing on them moves for a while.
+        pair.primary.proxy.inject(Fault("hold"))
+        pair.primary.proxy.cut()
+
+        await sender.send_messages(message("during"))
+
+        # What waited for a connection when the entity failed over must not arrive now.
+        pair.primary.proxy.heal()
+        await paired.until(EventKind.FAILED_BACK, queue)
+        await sender.send_messages(message("back"))
+
+    assert pair.backlog() == ["during"]
+    assert pair.primary.ids(queue) == ["before", "back"]
+
+
 async def test_one_entity_away_does_not_move_another(pair: RealPair) -> None:
     queue, other = pair.queue(), pair.queue()
     async with Leftovers(), pair.pair() as paired:
@@ -203,7 +223,7 @@ def test_threads_send_through_an_outage(pair: RealPair, way: Break) -> None:
         for thread in sent:
             thread.start()
         for thread in sent:
-            thread.join(20)
+            thread.join(PATIENCE_SECONDS)
             assert not thread.is_alive()
         pair.mend()
         for event in events:
@@ -211,7 +231,8 @@ def test_threads_send_through_an_outage(pair: RealPair, way: Break) -> None:
                 break
         sender.send_messages(message("back"))
 
-    left = set(threading.enumerate()) - threads_before
-    assert not left, left
+    for thread in set(threading.enumerate()) - threads_before:
+        thread.join(PATIENCE_SECONDS)
+        assert not thread.is_alive(), thread
     assert sorted(pair.backlog()) == [f"m{each}" for each in range(4)]
     assert pair.primary.ids(queue)[-1] == "back"

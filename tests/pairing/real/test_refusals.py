@@ -70,10 +70,10 @@ async def test_an_entity_that_is_missing_raises(pair: RealPair) -> None:
 
 
 async def _send_until_refused(
-    sender: MessageSender, each: ServiceBusMessage, timeout: float
+    sender: MessageSender, each: ServiceBusMessage, seconds: float
 ) -> None:
     for _ in range(20):
-        await sender.send_messages(each, timeout=timeout)
+        await sender.send_messages(each, timeout=seconds)
 
 
 @pytest.mark.parametrize("seconds", [0.5, 5.0])

@@ -7,6 +7,7 @@ as long as an attempt does.
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from time import monotonic
 from typing import Any
 
@@ -86,16 +87,16 @@ def _tls(pair: RealPair, text: str) -> dict[str, Any]:
 @pytest.mark.parametrize("work", [_divert, _end_in_time])
 async def test_a_send_ends_whatever_stage_is_silent(pair: RealPair, work: Any) -> None:
     queue = pair.queue()
-    async with Leftovers():
-        jobs = []
-        proxies = []
-        ports = pair.primary.server.ports
+    server = pair.primary.server
+    async with Leftovers(), AsyncExitStack() as stack:
+        jobs, proxies = [], []
         for name, fault in {**STAGES, **TLS_STAGES}.items():
             is_tls = name in TLS_STAGES
-            proxy = FaultyProxy("127.0.0.1", ports["amqps" if is_tls else "amqp"])
+            port = server.ports["amqps" if is_tls else "amqp"]
+            proxy = stack.enter_context(FaultyProxy("127.0.0.1", port))
             proxies.append(proxy)
             proxy.inject(fault)
-            text = pair.primary.server.connection_string_through(proxy.port)
+            text = server.connection_string_through(proxy.port)
             if is_tls:
                 text = text.replace("UseDevelopmentEmulator=true;", "")
             jobs.append(work(pair, queue, text, name))
@@ -104,4 +105,3 @@ async def test_a_send_ends_whatever_stage_is_silent(pair: RealPair, work: Any) -
         for proxy in proxies:
             assert proxy.strikes, "the fault never struck"
             proxy.wait_until(lambda proxy: not proxy.open_connections)
-            proxy.close()

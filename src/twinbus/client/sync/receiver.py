@@ -138,6 +138,8 @@ class Receiver:
 
     def close(self, timeout_seconds: float | None = None) -> None:
         """Give back what was not handed out, and end the link."""
+        if not self._thread.usable:
+            return
         self._thread.run(lambda: self._inner.close(timeout_seconds))
 
     def __enter__(self) -> Self:

@@ -51,6 +51,8 @@ class Sender:
 
     def close(self, timeout_seconds: float | None = None) -> None:
         """End the link; a later send makes another."""
+        if not self._thread.usable:
+            return
         self._thread.run(lambda: self._inner.close(timeout_seconds))
 
     def __enter__(self) -> Self:

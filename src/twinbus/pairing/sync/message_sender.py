@@ -103,9 +103,15 @@ class MessageSender:
 
     def close(self) -> None:
         """No more sends through this sender; the factory and its links stay."""
+        if not self._thread.usable:
+            return
         self._thread.run(self._inner.close)
 
+    def __str__(self) -> str:
+        return str(self._inner)
+
     def __enter__(self) -> Self:
+        self._thread.run(self._inner.__aenter__)
         return self
 
     def __exit__(self, *_: object) -> None:

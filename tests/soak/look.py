@@ -1,0 +1,62 @@
+"""The last look: what lies where when everybody has stopped.
+
+Owns the browse of the primary and of the backlog, dead letters included, as events of
+the history. Nothing is locked or taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.soak import plan
+from tests.soak.receiving import seen
+from tests.soak.site import PRIMARY, SECONDARY, Site
+from twinbus.client.message import Message
+from twinbus.client.sync.connection import Connection
+from twinbus.pairing.envelope import Backlogged
+from twinbus.testing.events import Recorder
+
+_CHUNK = 250
+_STATES = {0: "active", 1: "deferred", 2: "scheduled"}
+
+
+def browse(connection: Connection, path: str) -> Iterator[Message]:
+    """Every message of an entity, in any state."""
+    management = connection.management(path)
+    number = 1
+    while found := management.peek(_CHUNK, number):
+        yield from found
+        number = found[-1].sequence_number + 1
+
+
+def waiting(site: Site) -> int:
+    """How many messages are in the backlog."""
+    text = site.servers[SECONDARY].connection_string
+    with Connection.from_connection_string(text) as connection:
+        return sum(1 for path in plan.BACKLOG for _ in browse(connection, path))
+
+
+def look(site: Site) -> None:
+    """Write down all that is left."""
+    for side, paths in ((PRIMARY, plan.SOURCES), (SECONDARY, tuple(plan.BACKLOG))):
+        text = site.servers[side].connection_string
+        with Connection.from_connection_string(text) as connection:
+            for path in paths:
+                _look_at(connection, path, site.recorder)
+
+
+def _look_at(connection: Connection, path: str, recorder: Recorder) -> None:
+    for suffix in ("", plan.DEAD):
+        for message in browse(connection, path + suffix):
+            event = recorder.start("look", "drain", queue=path)
+            state = _STATES[int(message.annotations.get("x-opt-message-state") or 0)]
+            event.state = "dead" if suffix else state
+            facts = seen(message)
+            for name in ("token", "lock_until", "delivery_count"):
+                del facts[name]
+            if path in plan.BACKLOG:
+                aliases = Backlogged(message.payload).aliases()
+                facts["path"] = aliases.path
+                facts["diverted_at"] = aliases.diverted_at_ms or 0
+            recorder.finish(event, **facts)
+    recorder.finish(recorder.start("look", "drained", queue=path))
