@@ -32,18 +32,22 @@ if TYPE_CHECKING:
     )
     from twinbus.pairing.sync.factory import MessagingFactory, PairingView
     from twinbus.pairing.sync.message_sender import MessageSender
+    from twinbus.server.embedded import EmbeddedNamespace, embedded
 
 __version__ = "0.1.0"
 
 # What blocks has a class of its own; all else is what `twinbus.aio` has.
 _BLOCKING = {
+    "EmbeddedNamespace": "twinbus.server.embedded",
     "MessageSender": "twinbus.pairing.sync.message_sender",
     "MessagingFactory": "twinbus.pairing.sync.factory",
     "PairingView": "twinbus.pairing.sync.factory",
+    "embedded": "twinbus.server.embedded",
 }
 
 __all__ = [
     "AlreadyPaired",
+    "EmbeddedNamespace",
     "EntityStatus",
     "EventKind",
     "MessageSender",
@@ -63,6 +67,7 @@ __all__ = [
     "SendAvailabilityPairedNamespaceOptions",
     "TooManyHeldSends",
     "Verdict",
+    "embedded",
 ]
 
 

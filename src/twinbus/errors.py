@@ -189,6 +189,10 @@ class Bug(TwinbusError):
 # -- clients -----------------------------------------------------------------------
 
 
+class ClientUnusable(CallerError, ValueError):
+    """The client was closed, or belongs to another process or event loop."""
+
+
 class RemoteError(TwinbusError):
     """The other side refused this, or ended what it needs."""
 

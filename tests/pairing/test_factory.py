@@ -308,6 +308,9 @@ def test_a_factory_belongs_to_one_event_loop(site: PairSite) -> None:
     async def send_and_close() -> None:
         with pytest.raises(CallerError, match="another event loop"):
             await send()
+        with pytest.raises(CallerError, match="another event loop"):
+            await primary.close()
+        assert primary.state == "open"
 
     loop = asyncio.new_event_loop()
     loop.run_until_complete(send())

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from twinbus.pairing.classification import Verdict
 from twinbus.pairing.errors import (
     AlreadyPaired,
@@ -24,8 +27,19 @@ from twinbus.pairing.options import (
 )
 from twinbus.pairing.policy import EntityStatus, PairingStatus
 
+if TYPE_CHECKING:
+    from twinbus.server.embedded import AsyncEmbeddedNamespace as EmbeddedNamespace
+    from twinbus.server.embedded import embedded_async as embedded
+
+# A server comes with these, which few applications need.
+_EMBEDDED = {
+    "EmbeddedNamespace": "AsyncEmbeddedNamespace",
+    "embedded": "embedded_async",
+}
+
 __all__ = [
     "AlreadyPaired",
+    "EmbeddedNamespace",
     "EntityStatus",
     "EventKind",
     "MessageSender",
@@ -45,4 +59,11 @@ __all__ = [
     "SendAvailabilityPairedNamespaceOptions",
     "TooManyHeldSends",
     "Verdict",
+    "embedded",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _EMBEDDED:
+        raise AttributeError(f"module 'twinbus.aio' has no attribute '{name}'")
+    return getattr(importlib.import_module("twinbus.server.embedded"), _EMBEDDED[name])

@@ -103,7 +103,7 @@ class Connection:
 
     async def close(self, timeout_seconds: float | None = None) -> None:
         """Say goodbye and let go; what is still under way fails."""
-        self._check_place(asyncio.get_running_loop())
+        self.check_place(asyncio.get_running_loop())
         self._closed = True
         self._opening.stop()
         live, self._live = self._live, None
@@ -127,7 +127,7 @@ class Connection:
             raise ClientUnusable("The connection was closed. Make another.")
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
-            self._check_place(loop)
+            self.check_place(loop)
         if timeout_seconds is None:
             timeout_seconds = self.timeout_seconds
         return Deadline(timeout_seconds, loop.time())
@@ -178,7 +178,8 @@ class Connection:
     def _say(self, stage: str) -> None:
         self._opening.stage = stage
 
-    def _check_place(self, loop: asyncio.AbstractEventLoop) -> None:
+    def check_place(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Refuse to be used from another process or another event loop."""
         if self._pid != os.getpid():
             raise ClientUnusable(
                 "The connection was made in another process. After a fork, make a new "

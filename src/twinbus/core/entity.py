@@ -423,6 +423,8 @@ def rule_to_json(rule: AuthorizationRule) -> Json:
         "rights": list(format_rights(rule.rights)),
         "primary_key": rule.primary_key.reveal(),
         "secondary_key": secondary.reveal() if secondary else None,
+        "created_at_ms": rule.created_at_ms,
+        "modified_at_ms": rule.modified_at_ms,
     }
 
 
@@ -434,4 +436,6 @@ def rule_from_json(data: Mapping[str, Any]) -> AuthorizationRule:
         rights=parse_rights(data["rights"]),
         primary_key=Secret(data["primary_key"]),
         secondary_key=Secret(secondary) if secondary else None,
+        created_at_ms=data.get("created_at_ms", 0),
+        modified_at_ms=data.get("modified_at_ms", 0),
     )

@@ -2,14 +2,15 @@
 
 Owns the table of operations and the right that each needs, and `allowed`, the one
 function that decides from claims, operation and path. What is not in the table is
-refused. Knows nothing about links, requests or which entities exist.
+refused. A claim remembers the key that proved it and ends with that key.
+Knows nothing about links, requests or which entities exist.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from twinbus import errors, limits
 from twinbus.core import names, sas
@@ -57,6 +58,9 @@ class AuthorizationRule:
     rights: Right
     primary_key: Secret
     secondary_key: Secret | None = None
+    # When it was made and changed is no setting, so it does not make two rules differ.
+    created_at_ms: int = field(default=0, compare=False)
+    modified_at_ms: int = field(default=0, compare=False)
 
     @property
     def keys(self) -> sas.KeyPair:
@@ -100,6 +104,22 @@ def check_rules(rules: Sequence[AuthorizationRule]) -> None:
         seen.add(rule.name)
 
 
+def dated(
+    rules: Iterable[AuthorizationRule], old: Iterable[AuthorizationRule], now_ms: int
+) -> tuple[AuthorizationRule, ...]:
+    """The rules with their times: one that is as it was keeps those it had."""
+    known = {rule.name: rule for rule in old}
+    found = []
+    for rule in rules:
+        before = known.get(rule.name)
+        created_ms = before.created_at_ms if before else now_ms
+        modified_ms = before.modified_at_ms if before == rule else now_ms
+        found.append(
+            replace(rule, created_at_ms=created_ms, modified_at_ms=modified_ms)
+        )
+    return tuple(found)
+
+
 class Operation(enum.Enum):
     """Everything that needs a right. Requests carry the name that the wire uses."""
 
@@ -130,6 +150,10 @@ class Operation(enum.Enum):
     DELETE_ENTITY = "delete entity"
     LIST_ENTITIES = "list entities"
     READ_NAMESPACE = "read namespace"
+    PURGE = "purge"
+    RESET_NAMESPACE = "reset namespace"
+    READ_RULES = "read authorization rules"
+    CHANGE_RULES = "change authorization rules"
 
 
 _ANY = (Right.SEND, Right.LISTEN)
@@ -163,6 +187,10 @@ _NEEDS: dict[Operation, tuple[Right, ...]] = {
     Operation.DELETE_ENTITY: (Right.MANAGE,),
     Operation.LIST_ENTITIES: (Right.MANAGE,),
     Operation.READ_NAMESPACE: (Right.MANAGE,),
+    Operation.PURGE: (Right.MANAGE,),
+    Operation.RESET_NAMESPACE: (Right.MANAGE,),
+    Operation.READ_RULES: (Right.MANAGE,),
+    Operation.CHANGE_RULES: (Right.MANAGE,),
 }
 
 # A coordinator belongs to the connection and has no path. What is sent or settled in
@@ -170,17 +198,31 @@ _NEEDS: dict[Operation, tuple[Right, ...]] = {
 _WITHOUT_PATH = frozenset({Operation.COORDINATOR_LINK})
 
 
+RulesOf = Callable[[str], Sequence[AuthorizationRule]]
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """The key that proved a token: where its rule sits, the rule's name, the key."""
+
+    rule_key: str
+    name: str
+    key: Secret
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """What one proved token gives, for one audience, until its expiry.
 
-    `rule_key` is where its rule sits: the namespace (empty) or one queue or topic.
+    `rule_key` is how far it reaches: the namespace (empty) or one queue or topic.
     """
 
     rights: Right
     audience_path: EntityPath
     expires_s: int
     rule_key: str = ""
+    # None for a token that no rule of ours has proved.
+    proof: Proof | None = field(default=None, compare=False)
 
     def live(self, now_s: int) -> bool:
         """Whether the claim still counts."""
@@ -211,12 +253,7 @@ def allowed(
     )
 
 
-def claim_for(
-    text: str,
-    rules_of: Callable[[str], Sequence[AuthorizationRule]],
-    target: EntityPath,
-    now_s: int,
-) -> Claim:
+def claim_for(text: str, rules_of: RulesOf, target: EntityPath, now_s: int) -> Claim:
     """Prove a token for a target and say what it gives.
 
     `rules_of` gives the rules of a scope: of the namespace for the empty key, of a
@@ -225,19 +262,35 @@ def claim_for(
     """
     token = sas.parse_token(text)
     key_names = token.key_names()
-    proved: tuple[str, AuthorizationRule] | None = None
+    proved: tuple[Right, Proof] | None = None
     for rule_key in dict.fromkeys(("", target.entity_key)):
         rules = {rule.name: rule for rule in rules_of(rule_key)}
         rule = next((rules[name] for name in key_names if name in rules), None)
         # Asked without a rule too: an unknown name must not answer sooner.
-        if sas.signed_with(token, rule.keys if rule else None) and rule:
-            proved = proved or (rule_key, rule)
+        key = sas.proving_key(token, rule.keys if rule else None)
+        if proved is None and rule is not None and key is not None:
+            proved = rule.rights, Proof(rule_key, rule.name, key)
     if proved is None:
         raise errors.Unauthorized(sas.NOT_PROVED)
     sas.check_expiry(token, now_s)
     sas.check_scope(token, target)
-    proved_key, proved_rule = proved
-    return Claim(proved_rule.rights, target, token.expires_s, proved_key)
+    rights, proof = proved
+    return Claim(rights, target, token.expires_s, proof.rule_key, proof)
+
+
+def standing(claim: Claim, rules_of: RulesOf) -> Claim | None:
+    """What is left of a claim after rules have changed.
+
+    Nothing if its rule or its key is gone; else what its rule still gives.
+    """
+    proof = claim.proof
+    if proof is None:
+        return claim
+    for rule in rules_of(proof.rule_key):
+        if rule.name == proof.name and proof.key in rule.keys:
+            rights = claim.rights & rule.rights
+            return replace(claim, rights=rights) if rights else None
+    return None
 
 
 def renewed(old: Claim | None, new: Claim, now_s: int) -> Claim:
@@ -253,4 +306,4 @@ def renewed(old: Claim | None, new: Claim, now_s: int) -> Claim:
         raise errors.Unauthorized(
             "A renewed token may not widen the rights of the first."
         )
-    return Claim(rights, new.audience_path, new.expires_s, old.rule_key or new.rule_key)
+    return replace(new, rights=rights, rule_key=old.rule_key or new.rule_key)

@@ -139,12 +139,16 @@ def parse_token(text: str) -> SasToken:
     )
 
 
-def signed_with(token: SasToken, keys: KeyPair | None) -> bool:
-    """Whether one of the keys made the token. Costs the same whatever the answer."""
+def proving_key(token: SasToken, keys: KeyPair | None) -> Secret | None:
+    """The key that made the token, if one did. Costs the same whatever the answer."""
     primary, secondary = keys or (_NO_KEY, None)
     first = _matches(token, primary)
     second = _matches(token, secondary or _NO_KEY)
-    return (first and keys is not None) | (second and secondary is not None)
+    if keys is None:
+        return None
+    if first:
+        return primary
+    return secondary if second else None
 
 
 def verify(token: SasToken, keys: KeyLookup, now_s: int) -> None:
@@ -155,7 +159,7 @@ def verify(token: SasToken, keys: KeyLookup, now_s: int) -> None:
     found = None
     for key_name in token.key_names():
         found = found or keys(key_name)
-    if not signed_with(token, found):
+    if proving_key(token, found) is None:
         raise errors.Unauthorized(NOT_PROVED)
     check_expiry(token, now_s)
 

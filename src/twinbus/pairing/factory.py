@@ -337,6 +337,7 @@ class MessagingFactory:
         """
         if self._state is FactoryState.CLOSED:
             return
+        self.connection.check_place(asyncio.get_running_loop())
         pair, syphon = self._pair, self._syphon
         if self._state is FactoryState.OPEN:
             self._state = FactoryState.CLOSING

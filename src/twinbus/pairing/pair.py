@@ -78,7 +78,6 @@ class Pair:
         label: str,
         attempt_ms: int = limits.ATTEMPT_MS_MAX,
     ) -> None:
-        chance = random.Random()  # noqa: S311
         self.primary = primary
         self.secondary = secondary
         self.options = options
@@ -86,9 +85,9 @@ class Pair:
         self.clock: Clock = SystemClock()
         self.telling = Telling(label, options.on_event)
         self.policy = PairingPolicy(options.policy_settings())
-        self.rotation = Rotation(label, options.usable_indexes, chance.randrange)
+        self.rotation = Rotation(label, options.usable_indexes, random.randrange)
         self.rules = SendRules(
-            self.rotation, chance.random, options.classifier, attempt_ms
+            self.rotation, random.random, options.classifier, attempt_ms
         )
         self._loop = asyncio.get_running_loop()
         self._entities: dict[str, PairedEntity] = {}
