@@ -13,9 +13,11 @@ from pathlib import Path
 
 from rich.console import Console
 
+from bench.clients import clients
 from bench.deep import deep
 from bench.figures import Results
 from bench.machine import machine
+from bench.pairing import pairing
 from bench.plan import Plan
 from bench.sdk import sdk
 from bench.throughput import throughput
@@ -24,7 +26,11 @@ LATEST = Path(__file__).resolve().parent / "latest.json"
 
 Workload = Callable[[Plan, Results], None]
 
-WORKLOADS: dict[str, Sequence[Workload]] = {"server": (throughput, deep, sdk)}
+WORKLOADS: dict[str, Sequence[Workload]] = {
+    "server": (throughput, deep, sdk),
+    "client": (clients,),
+    "pairing": (pairing,),
+}
 
 
 def _arguments() -> argparse.Namespace:

@@ -19,6 +19,11 @@ class Plan:
     deep: int = 1_000_000
     deep_messages: int = 8_000
     sdk_messages: int = 2_000
+    client_messages: int = 20_000
+    tasks_max: int = 64
+    # Of each part of a comparison, and the parts of a round.
+    pairing_messages: int = 2_000
+    pairing_parts: int = 20
 
     @classmethod
     def quick(cls, folder: Path, peers: bool) -> Plan:
@@ -32,4 +37,8 @@ class Plan:
             deep=2_000,
             deep_messages=300,
             sdk_messages=20,
+            client_messages=200,
+            tasks_max=4,
+            pairing_messages=100,
+            pairing_parts=2,
         )

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.target import QUEUE, Target
+from twinbus.core.sas import format_connection_string, parse_connection_string
 
 _ANSWER_SECONDS_MAX = 300.0
 _STOP_SECONDS_MAX = 30.0
@@ -83,17 +84,30 @@ class Child:
 
 
 def _target(child: Child) -> Target:
-    (described,) = child.read()["namespaces"].values()
+    ready = child.read()
+    (described,) = ready["namespaces"].values()
+    text = described["connection_string"]
+    admin = None
+    if "https_port" in described:
+        given = parse_connection_string(text)
+        assert given.key_name is not None
+        assert given.key is not None
+        port = described["https_port"]
+        admin = format_connection_string(
+            "localhost", port, given.key_name, given.key, dev=False
+        )
     return Target(
         host="127.0.0.1",
         port=described["amqp_port"],
-        connection_string=described["connection_string"],
+        connection_string=text,
         pid=child.process.pid,
+        admin_connection_string=admin,
+        ca_file=ready.get("ca_file", ""),
     )
 
 
 @contextmanager
-def twinbus(folder: Path) -> Iterator[Target]:
+def twinbus(folder: Path, *, https: bool = False) -> Iterator[Target]:
     """Run our server on a data folder, as a user starts it."""
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "namespaces.json"
@@ -101,6 +115,7 @@ def twinbus(folder: Path) -> Iterator[Target]:
     command = ["-m", "twinbus.cli.main", "serve", "--dev", "--namespace", NAMESPACE]
     command += ["--data", str(folder / "data"), "--config", str(config)]
     command += ["--amqp-port", "0", "--http-port", "0", "--log-level", "warning"]
+    command += ["--https-port", "0"] if https else []
     child = Child(command, folder / "server.log")
     try:
         target = _target(child)
@@ -128,9 +143,11 @@ def limit(folder: Path) -> Iterator[Target]:
 
 
 @contextmanager
-def worker(target: Target, log: Path, module: str = "bench.worker") -> Iterator[Child]:
+def worker(
+    target: Target, log: Path, module: str = "bench.worker", *arguments: str
+) -> Iterator[Child]:
     """Run a client of a server."""
-    child = Child(["-m", module, json.dumps(asdict(target))], log)
+    child = Child(["-m", module, *arguments, json.dumps(asdict(target))], log)
     try:
         child.read()
         yield child

@@ -27,6 +27,9 @@ class Target:
     window: int | None = None
     # The server's process, for its memory.
     pid: int = 0
+    # For administration over HTTPS, and whom to trust for that.
+    admin_connection_string: str | None = None
+    ca_file: str = ""
 
 
 @dataclass(frozen=True, slots=True)

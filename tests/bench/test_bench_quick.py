@@ -6,42 +6,74 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bench.__main__ import WORKLOADS
 from bench.figures import GOALS, Figure, Goal, Results
 from bench.target import Missing
 
 ROOT = Path(__file__).resolve().parents[2]
-RATES = (
-    "twinbus_send_per_second",
-    "twinbus_receive_per_second",
-    "limit_send_per_second",
-    "limit_receive_per_second",
-    "deep_receive_per_second",
-    "sdk_send_batches_per_second",
-    "sdk_send_single_per_second",
-    "sdk_receive_per_second",
-)
+# By workload: figures that are above zero on any machine.
+FIGURES = {
+    "server": (
+        "twinbus_send_per_second",
+        "twinbus_receive_per_second",
+        "limit_send_per_second",
+        "limit_receive_per_second",
+        "deep_receive_per_second",
+        "sdk_send_batches_per_second",
+        "sdk_send_single_per_second",
+        "sdk_receive_per_second",
+    ),
+    "client": (
+        "client_send_batches_vs_sdk",
+        "client_send_single_vs_sdk",
+        "client_send_serial_batches_vs_sdk",
+        "client_receive_vs_sdk",
+        "twinbus_client_send_single_cpu_us",
+        "sdk_client_send_single_cpu_us",
+    ),
+    "pairing": (
+        "factory_alone_cpu_us",
+        "factory_paired_cpu_us",
+        "factory_paired_batches_cpu_us",
+        "factory_paired_new_ids_cpu_us",
+        "paired_send_batches_vs_sdk",
+        "paired_send_single_vs_sdk",
+    ),
+}
 
 
-def test_every_workload_of_ours_runs(tmp_path: Path) -> None:
-    file = tmp_path / "results.json"
+def quick(workload: str, folder: Path) -> tuple[dict[str, Any], str]:
+    """Run a workload; returns its figures and what it printed."""
+    file = folder / "results.json"
     command = [sys.executable, "-m", "bench", "--quick", "--no-peers"]
-    command += ["--json", str(file), "--folder", str(tmp_path)]
-
+    command += ["--only", workload, "--json", str(file), "--folder", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
-
     assert done.returncode == 0, done.stderr.decode()
-    results = json.loads(file.read_text())
+    return json.loads(file.read_text()), done.stdout.decode()
+
+
+def test_every_workload_is_tried() -> None:
+    assert FIGURES.keys() == WORKLOADS.keys()
+
+
+@pytest.mark.parametrize("workload", FIGURES)
+def test_every_workload_of_ours_runs(workload: str, tmp_path: Path) -> None:
+    results, printed = quick(workload, tmp_path)
+
     assert not [name for name, value in results.items() if isinstance(value, dict)]
-    assert all(results[name] > 0 for name in RATES)
-    assert all(name in results for name in GOALS)
-    # A peer that was not there is named, and so are the figures without it.
-    assert results["server_send_vs_rabbitmq"] is None
-    assert "missing_rabbitmq" in results
+    assert all(results[name] > 0 for name in FIGURES[workload])
     assert results["machine_cores"] > 0
-    assert b"server_send_vs_limit" in done.stdout
+    goals = [name for name in GOALS if name in results]
+    assert goals
+    assert all(name in printed for name in goals)
+    if workload == "server":
+        # A peer that was not there is named, and so are the figures without it.
+        assert results["server_send_vs_rabbitmq"] is None
+        assert "missing_rabbitmq" in results
 
 
 def test_a_ratio_compares_neighbours_in_each_round() -> None:

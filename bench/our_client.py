@@ -1,0 +1,61 @@
+"""Our client under measurement: one connection and one sender, whatever the tasks.
+
+Takes the commands of `bench.task_worker`. What it is given is a body and an id; that
+they become an encoded message is part of what is measured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from bench.target import QUEUE, Target
+from bench.task_worker import BATCH, WAIT_SECONDS, Content, share
+from twinbus.client.connection import Connection
+from twinbus.wire.sections import MESSAGE_ID, encode_message
+
+
+def _encode(content: Content) -> bytes:
+    return encode_message(content.body, {MESSAGE_ID: content.message_id})
+
+
+class OurClient:
+    """The client with its links."""
+
+    def __init__(self, target: Target) -> None:
+        assert target.connection_string is not None
+        self._connection = Connection.from_connection_string(target.connection_string)
+        self._sender = self._connection.sender(QUEUE)
+        self._receiver = self._connection.receiver(QUEUE)
+
+    async def open(self, tasks: int) -> None:
+        """Connect and link; any number of tasks share what there is."""
+        del tasks
+        await self._sender.open()
+
+    async def send(self, contents: Sequence[Content], size: int, tasks: int) -> None:
+        """Send so many messages a call, each call awaited, in so many tasks."""
+        parts = share(contents, tasks)
+        await asyncio.gather(*(self._send(part, size) for part in parts))
+
+    async def _send(self, contents: Sequence[Content], size: int) -> None:
+        if size == 1:
+            for content in contents:
+                await self._sender.send(_encode(content))
+            return
+        for at in range(0, len(contents), size):
+            await self._sender.send(
+                [_encode(each) for each in contents[at : at + size]]
+            )
+
+    async def receive(self, count: int) -> None:
+        """Receive in chunks and complete all of them."""
+        rest = count
+        while rest:
+            taken = await self._receiver.receive(min(rest, BATCH), WAIT_SECONDS)
+            assert taken, f"{rest} of {count} messages did not come"
+            await self._receiver.complete(taken)
+            rest -= len(taken)
+
+    async def close(self) -> None:
+        await self._connection.close()

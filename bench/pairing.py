@@ -1,0 +1,96 @@
+"""What pairing costs while all is well, and how its sender stands beside the SDK's.
+
+Owns the figures `paired_*`. The overhead is processor time of the client's process for
+each message, paired over alone, in one process and in turns. Rates are told beside the
+official client's, against the same server process, with the making of messages.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+from bench.clients import PATTERNS, SDK, Pattern, Side
+from bench.figures import Results
+from bench.plan import Plan
+from bench.processes import Child, twinbus, worker
+
+_PAIRED = "paired"
+_SINGLE = Pattern("single", 1, 64)
+_BATCHES = Pattern("batches", 100, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What is compared. Without ids, the paired sender gives each message one."""
+
+    name: str
+    pattern: Pattern
+    ids: bool = True
+
+
+def pairing(plan: Plan, results: Results) -> None:
+    """Measure the figures of this file."""
+    log = plan.folder / "pairing-worker.log"
+    with (
+        twinbus(plan.folder / "primary") as primary,
+        twinbus(plan.folder / "secondary", https=True) as secondary,
+        worker(primary, log) as emptying,
+        worker(
+            secondary, log, "bench.pair_worker", json.dumps(asdict(primary))
+        ) as paired,
+        worker(primary, log, "bench.task_worker", "sdk") as theirs,
+    ):
+        clients = (paired, emptying)
+        _overhead(plan, results, Comparison("", _SINGLE), clients)
+        _overhead(plan, results, Comparison("_batches", _BATCHES), clients)
+        _overhead(plan, results, Comparison("_new_ids", _SINGLE, ids=False), clients)
+        _rates(plan, results, (paired, theirs, emptying))
+
+
+def _overhead(
+    plan: Plan, results: Results, what: Comparison, clients: tuple[Child, Child]
+) -> None:
+    paired, emptying = clients
+    percents: list[float] = []
+    costs: dict[str, list[float]] = {"alone_us": [], "paired_us": []}
+    for number in range(plan.rounds + 1):
+        took = paired.ask(
+            do="compare",
+            count=plan.pairing_messages,
+            size=what.pattern.size,
+            tasks=min(what.pattern.tasks, plan.tasks_max),
+            parts=plan.pairing_parts,
+            ids=what.ids,
+        )
+        sent = 2 * plan.pairing_parts * plan.pairing_messages
+        emptying.ask(do="receive", count=sent)
+        if not number:
+            # The first round makes the links.
+            continue
+        for name, values in took.items():
+            costs[name] += values
+        pairs = zip(took["paired_us"], took["alone_us"], strict=True)
+        percents += [100 * (one / other - 1) for one, other in pairs]
+    results.add(f"paired_overhead{what.name}_percent", percents)
+    for side, values in costs.items():
+        results.add(f"factory_{side.removesuffix('_us')}{what.name}_cpu_us", values)
+
+
+def _rates(plan: Plan, results: Results, clients: tuple[Child, Child, Child]) -> None:
+    paired, theirs, emptying = clients
+    sides = {
+        _PAIRED: Side(paired, plan.client_messages),
+        SDK: Side(theirs, plan.sdk_messages),
+    }
+    patterns = [each for each in PATTERNS if each.tasks > 1]
+    for number in range(plan.rounds + 1):
+        for side in sides.values():
+            for pattern in patterns:
+                side.send(pattern, plan.tasks_max)
+                emptying.ask(do="receive", count=side.count)
+            if not number:
+                side.forget()
+    for name, rates in sides[_PAIRED].rates.items():
+        results.ratio(f"paired_{name}_vs_sdk", rates, sides[SDK].rates[name])
+        results.add(f"paired_{name}_per_second", rates)
