@@ -251,8 +251,8 @@ EVENTS_KEPT_MAX = 1_000
 # How often a backlog queue is tried to be made, and the pause between.
 QUEUE_TRIES_MAX = 3
 QUEUE_TRY_PAUSE_SECONDS = 1.0
-# How often a pair that has diverted looks whether somebody drains the backlog. Two looks
-# without progress are a warning; each costs one operation for each queue.
+# How often a pair that has diverted looks whether somebody drains the backlog. Two
+# looks without progress are a warning; each costs one operation for each queue.
 BACKLOG_LOOK_SECONDS = 10 * 60.0
 
 # -- the syphon on Spark ---------------------------------------------------------------
@@ -342,8 +342,10 @@ HTTP_BODY_BYTES_PER_SECOND_MIN = 16 * 1024
 JWKS_LOOK_SECONDS = 5
 # A stream that browses looks for new messages this often.
 SOURCE_PEEK_SECONDS = 1.0
-# How long a task that browses asks a namespace that is away.
+# How long a task that browses asks a namespace that is away, and how long the writer of
+# a stream does when it is made: a restart must not end either.
 BROWSE_AWAY_SECONDS = 60.0
+STREAM_AWAY_SECONDS = 60.0
 
 # -- newcomers ------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.run import Run
+from tests.cli.run import Run, served
 from twinbus.cli.secret import read_secret
 from twinbus.core.sas import parse_connection_string
 from twinbus.errors import ConfigError
@@ -62,6 +62,96 @@ def test_refusals_say_what_to_do(at: Run) -> None:
         (("keys", "delete", "RootManageSharedAccessKey"), 2),
     ):
         assert at(*args).code == code, args
+
+
+def test_a_running_server_changes_its_keys_and_forgets_the_old(
+    run: Run, tmp_path: Path
+) -> None:
+    with served(tmp_path, "--namespace", "contoso", *TLS) as server:
+        port = server.ready["namespaces"]["contoso"]["https_port"]
+        ca_file = server.ready["ca_file"]
+        where = ("--data", tmp_path, "--host", f"localhost:{port}", "--json")
+        first = run("keys", "show", *where).json
+        secret = tmp_path / "secret"
+        secret.write_text(first["connection_string"])
+        to = ("--connection-string", f"@{secret}", "--ca-file", ca_file, "--json")
+        host = ("--host", f"localhost:{port}")
+
+        guest = run("keys", "create", "a guest", "--right", "Send", *host, *to).json
+        twice = run("keys", "create", "a guest", "--right", "Manage", *to)
+        changed = run("keys", "regenerate", *host, *to).json
+        old = run("keys", "regenerate", *to)
+        secret.write_text(changed["connection_string"])
+        deleted = run("keys", "delete", "a guest", *to)
+        unknown = run("keys", "regenerate", "nobody", *to)
+        untrusted = run("keys", "delete", "x", "--connection-string", f"@{secret}")
+        listed = run("keys", "list", "--data", tmp_path, "--json")
+        busy = run("keys", "regenerate", "--data", tmp_path)
+        said = server.stop()
+
+    assert guest["rights"] == ["Send"]
+    assert twice.code == 1
+    assert "already exists" in twice.err
+    assert changed["primary_key"] != first["primary_key"]
+    assert changed["secondary_key"] == first["secondary_key"]
+    assert old.code == 1
+    assert "signature" in old.err
+    assert deleted.code == 0
+    assert unknown.code == 1
+    assert untrusted.code == 1
+    assert "--ca-file" in untrusted.err
+    assert [rule["name"] for rule in listed.json] == ["RootManageSharedAccessKey"]
+    assert busy.code == 2
+    for key in ("primary_key", "secondary_key"):
+        for shown in (first, changed, guest):
+            assert shown[key] not in said.err
+    # The folder has what the server has told.
+    after = run("keys", "show", *where).json
+    assert after["primary_key"] == changed["primary_key"]
+
+
+TLS = ("--host", "127.0.0.1", "--amqps-port", "0", "--https-port", "0")
+KEY = "SharedAccessKeyName=n;SharedAccessKey=k"
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "text"),
+    [
+        (("--connection-string", "Endpoint=sb://h/"), 2, "SharedAccessKey"),
+        (
+            ("--connection-string", f"Endpoint=sb://h/;{KEY}", "--url", "http://h:1"),
+            2,
+            "Use https",
+        ),
+        (
+            ("--connection-string", f"Endpoint=sb://h/;{KEY}", "--url", "h:1"),
+            2,
+            "https://HOST:PORT",
+        ),
+        (
+            ("--connection-string", f"Endpoint=sb://h/;{KEY}", "--url", "https://h:x"),
+            2,
+            "https://HOST:PORT",
+        ),
+        (
+            ("--connection-string", f"Endpoint=sb://127.0.0.1:9/;{KEY}"),
+            1,
+            "Check that the server runs",
+        ),
+        (
+            ("--connection-string", f"Endpoint=sb://h/;{KEY}", "--ca-file", "/none"),
+            2,
+            "--ca-file",
+        ),
+    ],
+)
+def test_a_server_that_cannot_be_asked_is_said(
+    run: Run, given: tuple[str, ...], code: int, text: str
+) -> None:
+    refused = run("keys", "regenerate", *given)
+
+    assert refused.code == code, refused
+    assert text in refused.err
 
 
 def test_secrets_come_from_a_file_or_the_environment(

@@ -17,7 +17,7 @@ def fill(folder: Path) -> None:
     namespace = open_namespace(folder, "contoso")
     store = namespace.store
     store.begin()
-    keys.ensure_root(store)
+    keys.ensure_root(store, 1000)
     queue = namespace.entities.create(QueueDescription("orders"), 1000)
     records = [Record(b"", b"message")]
     store.append(queue.id, records * 2, 1000)
@@ -85,3 +85,35 @@ def test_a_served_namespace_is_left_alone(at: Run, tmp_path: Path) -> None:
 
     assert refused.code == 2
     assert "is in use by process" in refused.err
+
+
+def test_a_running_server_is_purged_and_reset(run: Run, tmp_path: Path) -> None:
+    config = tmp_path / "entities.json"
+    queues = [{"name": "orders"}, {"name": "area/nested"}]
+    config.write_text(
+        json.dumps({"namespaces": [{"name": "contoso", "queues": queues}]})
+    )
+    ports = ("--amqp-port", "0", "--http-port", "0")
+    with served(tmp_path, "--dev", "--config", config, *ports) as server:
+        ready = server.ready["namespaces"]["contoso"]
+        bus = ("--connection-string", ready["connection_string"], "--json")
+        url = f"http://127.0.0.1:{ready['http_port']}"
+        for entity, count in (("orders", 3), ("area/nested", 2)):
+            run("message", "send", entity, "hello", "--count", count, *bus)
+
+        one = run("namespace", "purge", "orders", *bus, "--url", url)
+        rest = run("namespace", "purge", "--all", *bus, "--url", url)
+        nothing = run("namespace", "purge", *bus, "--url", url)
+        both = run("namespace", "purge", "orders", "--all", *bus, "--url", url)
+        slash = run("namespace", "purge", "/", *bus, "--url", url)
+        missing = run("namespace", "purge", "nowhere", *bus, "--url", url)
+        reset = run("namespace", "reset", *bus, "--url", url)
+        again = run("namespace", "reset", "--config", config, *bus, "--url", url)
+        said = server.stop()
+
+    assert (one.json, rest.json) == ({"purged": 3}, {"purged": 2})
+    assert (nothing.code, both.code, slash.code, again.code) == (2, 2, 2, 2)
+    assert missing.code == 1
+    assert "'nowhere' could not be found" in missing.err
+    assert reset.json == {"deleted": 2, "made": 2}
+    assert said.code == 0

@@ -299,3 +299,19 @@ def test_a_description_does_not_print_its_keys() -> None:
 
     assert "planted" not in repr(queue)
     assert "planted 2" in json.dumps(queue.to_json())
+
+
+def test_a_rule_keeps_its_times_and_an_old_one_has_none() -> None:
+    dated = replace(RULE, created_at_ms=1000, modified_at_ms=2000)
+    queue = replace(QUEUE, authorization_rules=(dated,))
+    data = json.loads(json.dumps(queue.to_json()))
+
+    (read,) = QueueDescription.from_json(data).authorization_rules
+    # As the first version has stored it.
+    for name in ("created_at_ms", "modified_at_ms"):
+        del data["authorization_rules"][0][name]
+    (old,) = QueueDescription.from_json(data).authorization_rules
+
+    assert (read.created_at_ms, read.modified_at_ms) == (1000, 2000)
+    assert (old.created_at_ms, old.modified_at_ms) == (0, 0)
+    assert read == old == RULE

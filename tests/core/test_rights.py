@@ -16,9 +16,11 @@ from twinbus.core.rights import (
     allowed,
     check_rules,
     claim_for,
+    dated,
     format_rights,
     parse_rights,
     renewed,
+    standing,
 )
 from twinbus.core.sas import Secret, make_token
 
@@ -33,6 +35,10 @@ MANAGE = {
     Operation.DELETE_ENTITY,
     Operation.LIST_ENTITIES,
     Operation.READ_NAMESPACE,
+    Operation.PURGE,
+    Operation.RESET_NAMESPACE,
+    Operation.READ_RULES,
+    Operation.CHANGE_RULES,
 }
 EITHER = {Operation.MANAGEMENT_LINK, Operation.COORDINATOR_LINK}
 LISTEN = set(Operation) - SEND - MANAGE - EITHER
@@ -290,3 +296,87 @@ def test_an_expired_claim_no_longer_holds_back_its_successor() -> None:
     old = claim(rights=Right.LISTEN, expires_s=NOW_S)
 
     assert renewed(old, claim(), NOW_S) == claim()
+
+
+# -- rules that change ---------------------------------------------------------------
+
+
+def left(got: Claim, **rules: list[AuthorizationRule]) -> Claim | None:
+    """What is left of a claim if the namespace and `orders` have these rules."""
+    by_key = {"": rules.get("root", []), "orders": rules.get("orders", [])}
+    return standing(got, lambda key: by_key.get(key, ()))
+
+
+@pytest.mark.parametrize("key", ["1st", "2nd"])
+def test_a_claim_ends_with_the_key_that_proved_it(key: str) -> None:
+    got = made("sender", key, "orders", "sb://h/orders")
+    without_first = dataclasses.replace(SENDER, primary_key=Secret("new"))
+    without_second = dataclasses.replace(SENDER, secondary_key=None)
+
+    assert left(got, orders=[SENDER]) == got
+    assert (left(got, orders=[without_first]) is None) is (key == "1st")
+    assert (left(got, orders=[without_second]) is None) is (key == "2nd")
+    assert left(got) is None
+
+
+def test_a_key_that_changes_places_is_still_the_key() -> None:
+    got = made("sender", "1st", "orders")
+    turned = dataclasses.replace(
+        SENDER, primary_key=Secret("new"), secondary_key=Secret("1st")
+    )
+
+    assert left(got, orders=[turned]) == got
+
+
+def test_the_same_key_elsewhere_or_under_another_name_does_not_count() -> None:
+    got = made("sender", "1st", "orders")
+
+    assert left(got, root=[SENDER]) is None
+    assert left(got, orders=[dataclasses.replace(SENDER, name="other")]) is None
+
+
+def test_a_claim_shrinks_with_its_rule_and_never_grows() -> None:
+    got = made("root", "root key", "orders")
+    sends = dataclasses.replace(ROOT, rights=Right.SEND)
+    listens = dataclasses.replace(SENDER, rights=Right.LISTEN)
+    all_rights = dataclasses.replace(SENDER, rights=Right.MANAGE)
+
+    after = left(got, root=[sends])
+    assert after is not None
+    assert after.rights is Right.SEND
+    sender = made("sender", "1st", "orders")
+    assert left(sender, orders=[listens]) is None
+    assert left(sender, orders=[all_rights]) == sender
+
+
+def test_a_claim_that_no_rule_proved_does_not_care() -> None:
+    assert left(claim()) == claim()
+
+
+def test_a_renewed_claim_depends_on_the_new_key_alone() -> None:
+    old = made("sender", "1st", "orders")
+    new = made("root", "root key", "orders")
+
+    after = renewed(old, new, NOW_S)
+
+    assert after.rule_key == "orders"
+    assert left(after, root=[ROOT]) == after
+    assert left(after, orders=[SENDER]) is None
+
+
+def test_a_claim_does_not_print_its_key() -> None:
+    assert "1st" not in repr(made("sender", "1st", "orders"))
+
+
+def test_rules_remember_when_they_were_made_and_changed() -> None:
+    first = dated([ROOT, SENDER], (), 1000)
+    changed = dataclasses.replace(SENDER, rights=Right.LISTEN)
+
+    second = dated([ROOT, changed, rule("new")], first, 2000)
+
+    assert [(r.created_at_ms, r.modified_at_ms) for r in second] == [
+        (1000, 1000),
+        (1000, 2000),
+        (2000, 2000),
+    ]
+    assert second[0] == ROOT

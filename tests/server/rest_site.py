@@ -28,7 +28,7 @@ from twinbus.core.rights import AuthorizationRule, Right
 from twinbus.core.sas import Secret, make_token
 from twinbus.server import listener
 from twinbus.server.host import Consumer, Host
-from twinbus.server.http import HttpServer
+from twinbus.server.http import HttpServer, Patience
 from twinbus.server.jwt import BearerTokens
 from twinbus.server.namespace import Namespace
 from twinbus.server.port import NamespacePort
@@ -239,16 +239,18 @@ class RestSite:
 
 
 @asynccontextmanager
-async def serving(**fields: Any) -> AsyncIterator[RestSite]:
+async def serving(
+    patience: Patience | None = None, **fields: Any
+) -> AsyncIterator[RestSite]:
     """Serve a namespace over HTTP."""
     site = RestSite(**fields)
 
     def connect(port: NamespacePort) -> asyncio.Protocol:
         raise AssertionError(port)
 
-    http = HttpServer(site.port, connect)
+    http = HttpServer(site.port, connect, patience)
     bound = listener.bind("127.0.0.1", 0, "http")
-    server = await listener.listen(bound, "http", http.protocol, None)
+    server = listener.listen(bound, "http", http.protocol, None)
     site.number = bound.getsockname()[1]
     try:
         yield site

@@ -13,9 +13,11 @@ from twinbus.core.entity import (
 )
 from twinbus.core.filters import SqlFilter
 from twinbus.core.names import parse_address
+from twinbus.core.rights import AuthorizationRule, Right
 from twinbus.core.rule import RuleDescription
+from twinbus.core.sas import Secret
 from twinbus.errors import CallerError, EntityExists, EntityNotFound
-from twinbus.server.entities import Entities
+from twinbus.server.entities import Entities, Entity
 from twinbus.store.sqlite import SqliteStore
 
 
@@ -117,3 +119,29 @@ def test_rules_come_and_go(entities: Entities) -> None:
         entities.remove_rule(subscription, "mine", 5)
     with pytest.raises(EntityNotFound):
         entities.replace_rule(subscription, RuleDescription("mine"), 5)
+
+
+def test_rules_have_times_wherever_they_come_from(entities: Entities) -> None:
+    rule = AuthorizationRule("r", Right.SEND, Secret("k"))
+    queue = entities.create(QueueDescription("q", authorization_rules=(rule,)), 1000)
+    assert isinstance(queue.description, QueueDescription)
+
+    entities.update(replace(queue.description, max_delivery_count=3), 2000)
+    unchanged, same = entities.rules_changed, times(queue)
+    wider = replace(rule, rights=Right.MANAGE)
+    other = replace(rule, name="other")
+    entities.update(
+        replace(queue.description, authorization_rules=(wider, other)), 3000
+    )
+
+    assert (unchanged, same) == (False, [(1000, 1000)])
+    assert times(queue) == [(1000, 3000), (3000, 3000)]
+    assert entities.rules_changed
+    entities.reload()
+    assert times(queue) == [(1000, 3000), (3000, 3000)]
+
+
+def times(queue: Entity) -> list[tuple[int, int]]:
+    assert isinstance(queue.description, QueueDescription)
+    rules = queue.description.authorization_rules
+    return [(rule.created_at_ms, rule.modified_at_ms) for rule in rules]

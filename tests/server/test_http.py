@@ -63,7 +63,7 @@ async def site() -> AsyncIterator[Site]:
 
     http = HttpServer(NamespacePort(host, lambda *_: ()), connect)
     bound = listener.bind("127.0.0.1", 0, "http")
-    server = await listener.listen(bound, "http", http.protocol, None)
+    server = listener.listen(bound, "http", http.protocol, None)
     yield Site(host, bound.getsockname()[1], shouters, http)
     server.close()
     await http.close()

@@ -276,6 +276,74 @@ def test_a_configuration_that_is_wrong_names_the_key(tmp_path: Path, text: str) 
     assert "namespaces[0].jwt" in refused.value.text
 
 
+# -- a file that changes ---------------------------------------------------------------
+
+LATER_S = NOW_S + limits.JWKS_LOOK_SECONDS
+
+
+def is_taken(tokens: BearerTokens, now_s: int, **header: str) -> bool:
+    try:
+        tokens.claim(token(claims(NOW_S), **header), TARGET, now_s)
+    except Unauthorized:
+        return False
+    return True
+
+
+def write(options: JwtOptions, *kids: str) -> None:
+    """Put other keys into the file, whole, as an operator should."""
+    keys = [key for key in issuer.jwks()["keys"] if key["kid"] in kids]
+    new = options.jwks.with_suffix(".new")
+    new.write_text(json.dumps({"keys": keys}))
+    new.replace(options.jwks)
+
+
+def test_a_changed_file_is_read_again_after_a_while(
+    options: JwtOptions, tokens: BearerTokens
+) -> None:
+    assert is_taken(tokens, NOW_S)
+    write(options, "ec")
+
+    assert is_taken(tokens, LATER_S - 1)
+    assert not is_taken(tokens, LATER_S)
+    assert is_taken(tokens, LATER_S, alg="ES256", kid="ec")
+
+
+@pytest.mark.parametrize("half", ["", "{", '{"keys": []}', None])
+def test_a_file_that_cannot_be_used_changes_nothing(
+    options: JwtOptions, tokens: BearerTokens, half: str | None
+) -> None:
+    """Half-written, empty or gone: the keys of before go on until it is whole."""
+    if half is None:
+        options.jwks.unlink()
+    else:
+        options.jwks.write_text(half)
+    assert is_taken(tokens, NOW_S)
+    assert is_taken(tokens, LATER_S)
+
+    write(options, "ec")
+
+    assert not is_taken(tokens, LATER_S + limits.JWKS_LOOK_SECONDS)
+
+
+def test_every_beginning_of_a_file_is_as_good_as_none(
+    options: JwtOptions, tokens: BearerTokens
+) -> None:
+    keys = [key for key in issuer.jwks()["keys"] if key["kid"] == "ec"]
+    text = json.dumps({"keys": keys})
+    for end in range(0, len(text), 7):
+        options.jwks.write_text(text[:end])
+        assert is_taken(tokens, NOW_S + end * limits.JWKS_LOOK_SECONDS % 3000), end
+
+
+def test_the_file_is_looked_at_again_when_the_clock_goes_back(
+    options: JwtOptions, tokens: BearerTokens
+) -> None:
+    assert is_taken(tokens, NOW_S + 100)
+    write(options, "ec")
+
+    assert not is_taken(tokens, NOW_S)
+
+
 # -- where tokens come in --------------------------------------------------------------
 
 
@@ -295,6 +363,26 @@ async def test_over_http_a_token_gives_its_rights(tokens: BearerTokens) -> None:
         assert await _post(site, receiver, head) == 201
         site.advance(3_600_000)
         assert await _post(site, sender) == 401
+
+
+async def test_a_token_that_is_not_valid_yet_waits_for_its_time(
+    tmp_path: Path, options: JwtOptions, tokens: BearerTokens
+) -> None:
+    """Over HTTP and on `$cbs`: refused a second before, taken at its first one."""
+    early = token(claims(NOW_S, nbf=NOW_S + 60))
+    async with serving(tokens=tokens) as site:
+        site.advance(59_000)
+        assert await _post(site, early) == 401
+        site.advance(1000)
+        assert await _post(site, early) == 201
+    config = NamespaceConfig("contoso", queues=(QueueDescription("q"),), jwt=options)
+    async with serving_amqp(tmp_path / "data", config) as server:
+        client = await RawClient.connect(server.port)
+        for milliseconds, status in ((59_000, 401), (1000, 202)):
+            server.advance(milliseconds)
+            session = await client.session()
+            assert await client.authorize(session, AUDIENCE, token=early) == status
+        client.abort()
 
 
 @pytest.mark.parametrize(("role", "status"), [(OWNER, 200), (RECEIVER, 401)])

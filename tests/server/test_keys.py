@@ -13,6 +13,8 @@ from twinbus.errors import ArgumentError, ConfigError, EntityExists, EntityNotFo
 from twinbus.server import keys
 from twinbus.store.sqlite import SqliteStore
 
+NOW_MS = 1_700_000_000_000
+
 
 @pytest.fixture
 def store() -> Iterator[SqliteStore]:
@@ -28,8 +30,8 @@ def reader(key: str = "k1") -> AuthorizationRule:
 
 
 def test_the_root_rule_is_made_once_with_random_keys(store: SqliteStore) -> None:
-    first = keys.ensure_root(store)
-    second = keys.ensure_root(store)
+    first = keys.ensure_root(store, NOW_MS)
+    second = keys.ensure_root(store, NOW_MS)
 
     assert first == second == keys.load_rules(store)
     (root,) = first
@@ -40,52 +42,52 @@ def test_the_root_rule_is_made_once_with_random_keys(store: SqliteStore) -> None
 
 
 def test_keys_do_not_print(store: SqliteStore) -> None:
-    (root,) = keys.ensure_root(store)
+    (root,) = keys.ensure_root(store, NOW_MS)
 
     assert root.primary_key.reveal() not in f"{root} {root!r} {[root]}"
 
 
 def test_merging_adds_and_changes_and_leaves_the_rest(store: SqliteStore) -> None:
-    (root,) = keys.ensure_root(store)
-    keys.merge_rules(store, [reader("k1")])
-    keys.merge_rules(store, [reader("k2")])
-    keys.merge_rules(store, [])
+    (root,) = keys.ensure_root(store, NOW_MS)
+    keys.merge_rules(store, [reader("k1")], NOW_MS)
+    keys.merge_rules(store, [reader("k2")], NOW_MS)
+    keys.merge_rules(store, [], NOW_MS)
 
     assert keys.load_rules(store) == [root, reader("k2")]
 
 
 def test_a_name_is_taken_once(store: SqliteStore) -> None:
-    keys.add_rule(store, reader())
+    keys.add_rule(store, reader(), NOW_MS)
 
     with pytest.raises(EntityExists, match="reader"):
-        keys.add_rule(store, reader())
+        keys.add_rule(store, reader(), NOW_MS)
 
 
 def test_a_rule_without_rights_is_refused(store: SqliteStore) -> None:
     with pytest.raises(ArgumentError, match="no rights"):
-        keys.add_rule(store, AuthorizationRule("x", Right(0), Secret("k")))
+        keys.add_rule(store, AuthorizationRule("x", Right(0), Secret("k")), NOW_MS)
 
 
 def test_a_deleted_rule_is_gone_and_the_root_rule_stays(store: SqliteStore) -> None:
-    keys.ensure_root(store)
-    keys.add_rule(store, reader())
+    keys.ensure_root(store, NOW_MS)
+    keys.add_rule(store, reader(), NOW_MS)
 
-    keys.delete_rule(store, "reader")
+    keys.delete_rule(store, "reader", NOW_MS)
 
     assert [rule.name for rule in keys.load_rules(store)] == [keys.ROOT_RULE_NAME]
     with pytest.raises(EntityNotFound):
-        keys.delete_rule(store, "reader")
+        keys.delete_rule(store, "reader", NOW_MS)
     with pytest.raises(ConfigError, match="regenerate"):
-        keys.delete_rule(store, keys.ROOT_RULE_NAME)
+        keys.delete_rule(store, keys.ROOT_RULE_NAME, NOW_MS)
 
 
 @pytest.mark.parametrize("secondary", [False, True])
 def test_one_key_changes_and_the_other_stays(
     store: SqliteStore, secondary: bool
 ) -> None:
-    (old,) = keys.ensure_root(store)
+    (old,) = keys.ensure_root(store, NOW_MS)
 
-    new = keys.regenerate_key(store, keys.ROOT_RULE_NAME, secondary=secondary)
+    new = keys.regenerate_key(store, keys.ROOT_RULE_NAME, NOW_MS, secondary=secondary)
 
     assert keys.load_rules(store) == [new]
     assert (new.primary_key == old.primary_key) is secondary
@@ -93,8 +95,8 @@ def test_one_key_changes_and_the_other_stays(
 
 
 def test_the_documented_key_works_beside_the_random_one(store: SqliteStore) -> None:
-    (root,) = keys.ensure_root(store)
-    keys.add_rule(store, reader())
+    (root,) = keys.ensure_root(store, NOW_MS)
+    keys.add_rule(store, reader(), NOW_MS)
 
     dev_root, other = keys.with_dev_key(keys.load_rules(store))
 
@@ -106,7 +108,7 @@ def test_the_documented_key_works_beside_the_random_one(store: SqliteStore) -> N
 def test_rules_can_be_read_while_a_server_has_the_folder(tmp_path: Path) -> None:
     store = SqliteStore.open(tmp_path)
     store.begin()
-    made = keys.ensure_root(store)
+    made = keys.ensure_root(store, NOW_MS)
     store.commit()
 
     assert keys.read_rules(tmp_path) == made
@@ -125,3 +127,24 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match="cannot be read"):
         keys.read_rules(tmp_path)
+
+
+def test_rules_have_times(store: SqliteStore) -> None:
+    keys.ensure_root(store, 1000)
+    keys.add_rule(store, reader(), 2000)
+    keys.regenerate_key(store, "reader", 3000, secondary=True)
+    keys.ensure_root(store, 4000)
+    keys.merge_rules(store, [], 5000)
+
+    found = [(r.created_at_ms, r.modified_at_ms) for r in keys.load_rules(store)]
+    assert found == [(1000, 1000), (2000, 3000)]
+
+
+def test_a_rule_is_put_with_new_keys_and_changed_without(store: SqliteStore) -> None:
+    made = keys.put_rule(store, "guest", Right.SEND, 1000)
+    changed = keys.put_rule(store, "guest", Right.LISTEN, 2000)
+
+    assert changed.keys == made.keys
+    assert [rule.rights for rule in keys.load_rules(store)] == [Right.LISTEN]
+    with pytest.raises(ArgumentError, match="all rights"):
+        keys.put_rule(store, keys.ROOT_RULE_NAME, Right.SEND, 3000)

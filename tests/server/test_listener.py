@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import resource
 import socket
 import ssl
 import warnings
@@ -10,10 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.server.strangers import until
+from twinbus import limits
 from twinbus.clock import SystemClock
 from twinbus.errors import ConfigError
 from twinbus.server import listener
 from twinbus.server.certificates import TlsOptions, prepare
+from twinbus.server.entrance import Room
 from twinbus.server.listener import ListenOptions
 
 
@@ -121,10 +126,10 @@ def test_of_two_that_took_one_port_only_one_can_listen() -> None:
 
 async def test_a_client_gets_a_protocol_of_its_own() -> None:
     bound = listener.bind("127.0.0.1", 0, "amqp")
-    server = await listener.listen(bound, "amqp", Echo, None)
+    server = listener.listen(bound, "amqp", Echo, None)
     port = bound.getsockname()[1]
 
-    async with server:
+    with contextlib.closing(server):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"hello")
         assert await reader.readexactly(5) == b"hello"
@@ -139,7 +144,7 @@ async def test_tls_serves_who_trusts_the_authority_and_asks_for_its_names(
     now_ms = SystemClock().now_ms()
     tls, ca_file = prepare(tmp_path, ["contoso"], TlsOptions(), now_ms)
     bound = listener.bind("127.0.0.1", 0, "amqps")
-    server = await listener.listen(bound, "amqps", Echo, tls)
+    server = listener.listen(bound, "amqps", Echo, tls)
     port = bound.getsockname()[1]
     trusting = ssl.create_default_context(cafile=str(ca_file))
     strict = ssl.create_default_context(cafile=str(ca_file))
@@ -149,7 +154,7 @@ async def test_tls_serves_who_trusts_the_authority_and_asks_for_its_names(
         warnings.simplefilter("ignore", DeprecationWarning)
         old.maximum_version = ssl.TLSVersion.TLSv1_1
 
-    async with server:
+    with contextlib.closing(server):
         for context in (trusting, strict):
             for name in ("localhost", "127.0.0.1", "contoso.localhost"):
                 assert await said_back(port, context, name) == b"hello"
@@ -176,11 +181,178 @@ async def said_back(port: int, context: ssl.SSLContext, name: str) -> bytes:
 async def test_a_tls_port_does_not_answer_clear_text(tmp_path: Path) -> None:
     tls, _ = prepare(tmp_path, [], TlsOptions(), SystemClock().now_ms())
     bound = listener.bind("127.0.0.1", 0, "amqps")
-    server = await listener.listen(bound, "amqps", Echo, tls)
+    server = listener.listen(bound, "amqps", Echo, tls)
 
-    async with server:
+    with contextlib.closing(server):
         reader, writer = await asyncio.open_connection(*bound.getsockname())
         writer.write(b"AMQP\x00\x01\x00\x00")
         assert b"AMQP" not in await reader.read()
         writer.close()
         await writer.wait_closed()
+
+
+class Counted(Echo):
+    """Counts those who came in."""
+
+    entered = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        type(self).entered += 1
+
+
+@pytest.mark.parametrize("busy", [True, False])
+async def test_while_others_work_newcomers_come_in_one_by_one(
+    busy: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each after a pause; if nobody works, all without one."""
+    monkeypatch.setattr(limits, "NEWCOMER_MS", 50)
+    monkeypatch.setattr(Counted, "entered", 0)
+    bound = listener.bind("127.0.0.1", 0, "amqp")
+    port = bound.getsockname()[1]
+    loop = asyncio.get_running_loop()
+    with contextlib.closing(
+        listener.listen(bound, "amqp", Counted, None, lambda: busy)
+    ):
+        peers = [await asyncio.open_connection("127.0.0.1", port) for _ in range(5)]
+        start = loop.time()
+        for _, writer in peers:
+            writer.write(b"hello")
+        seen: list[int] = []
+        for answer in asyncio.as_completed([r.readexactly(5) for r, _ in peers]):
+            assert await asyncio.wait_for(answer, 10) == b"hello"
+            seen.append(Counted.entered)
+        took = loop.time() - start
+        for _, writer in peers:
+            writer.close()
+            await writer.wait_closed()
+
+    if busy:
+        assert seen == [1, 2, 3, 4, 5]
+        assert took > 0.15
+    assert Counted.entered == 5
+
+
+async def test_a_closed_entrance_lets_nobody_in() -> None:
+    bound = listener.bind("127.0.0.1", 0, "amqp")
+    port = bound.getsockname()[1]
+    listener.listen(bound, "amqp", Echo, None).close()
+
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", port)
+
+
+async def test_when_there_are_no_more_files_clients_wait() -> None:
+    """They are let in when there are some again; nothing else is disturbed."""
+    bound = listener.bind("127.0.0.1", 0, "amqp")
+    port = bound.getsockname()[1]
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.closing(listener.listen(bound, "amqp", Echo, None)):
+        # The client's socket is the last one that can be had.
+        client = socket.socket()
+        client.setblocking(False)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (client.fileno() + 1, hard))
+        try:
+            loop = asyncio.get_running_loop()
+            await loop.sock_connect(client, ("127.0.0.1", port))
+            await loop.sock_sendall(client, b"hello")
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(loop.sock_recv(client, 5), 0.1)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+        assert await asyncio.wait_for(loop.sock_recv(client, 5), 10) == b"hello"
+        client.close()
+
+
+def test_addresses_take_turns_and_so_do_the_longest_and_the_shortest_wait() -> None:
+    room = Room()
+    sockets = {name: socket.socket() for name in ("a1", "a2", "a3", "a4", "b1", "b2")}
+    for name, waiting in sockets.items():
+        room.add(name[0], waiting)
+    names = {waiting: name for name, waiting in sockets.items()}
+
+    taken = [names[room.take()] for _ in range(5)]
+    late = socket.socket()
+    room.add("c", late)
+
+    assert taken == ["a4", "b1", "a3", "b2", "a2"]
+    assert len(room) == 2
+    room.close()
+    assert len(room) == 0
+    assert late.fileno() == -1
+    for waiting in sockets.values():
+        waiting.close()
+
+
+@pytest.mark.parametrize("extra", [-1, 0, 1])
+async def test_the_room_has_a_size(extra: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When there are too many, those who have waited longest are sent away."""
+    most = 40
+    monkeypatch.setattr(limits, "NEWCOMERS_WAITING_MAX", most)
+    # Nobody gets in but the first.
+    monkeypatch.setattr(limits, "NEWCOMER_MS", 60_000)
+    bound = listener.bind("127.0.0.1", 0, "amqp")
+    port = bound.getsockname()[1]
+    entrance = listener.listen(bound, "amqp", Echo, None, lambda: True)
+    with contextlib.closing(entrance):
+        count = most + extra + 1
+        peers = [await asyncio.open_connection("127.0.0.1", port) for _ in range(count)]
+        await until(lambda: len(entrance._room) >= min(most + extra, most - 15))
+        if extra > 0:
+            with contextlib.suppress(ConnectionError):
+                assert await asyncio.wait_for(peers[1][0].read(), 10) == b""
+        else:
+            await until(lambda: len(entrance._room) == most + extra)
+        kept = len(entrance._room)
+        for _, writer in peers:
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+
+    assert kept == (most + extra if extra <= 0 else most - 15)
+
+
+async def test_a_stranger_is_not_kept_waiting_by_a_storm_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "NEWCOMER_MS", 20)
+    bound = listener.bind("127.0.0.1", 0, "amqp")
+    port = bound.getsockname()[1]
+    with contextlib.closing(listener.listen(bound, "amqp", Echo, None, lambda: True)):
+        storm = [await asyncio.open_connection("127.0.0.1", port) for _ in range(200)]
+        loop = asyncio.get_running_loop()
+        start = loop.time()
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", port, local_addr=("127.0.0.2", 0)
+        )
+        writer.write(b"hello")
+        assert await asyncio.wait_for(reader.readexactly(5), 10) == b"hello"
+        took = loop.time() - start
+        for _, each in [*storm, (reader, writer)]:
+            each.close()
+
+    # All before it would have taken four seconds.
+    assert took < 2
+
+
+async def test_who_gave_up_while_it_waited_takes_no_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "NEWCOMER_MS", 20)
+    monkeypatch.setattr(Counted, "entered", 0)
+    bound = listener.bind("127.0.0.1", 0, "amqp")
+    port = bound.getsockname()[1]
+    with contextlib.closing(
+        listener.listen(bound, "amqp", Counted, None, lambda: True)
+    ):
+        peers = [await asyncio.open_connection("127.0.0.1", port) for _ in range(200)]
+        for _, writer in peers:
+            writer.transport.abort()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"hello")
+        assert await asyncio.wait_for(reader.readexactly(5), 10) == b"hello"
+        writer.close()
+        await writer.wait_closed()
+
+    assert Counted.entered < 50

@@ -79,6 +79,30 @@ VERBS: dict[str, tuple[str, str, str, set[str]]] = {
     "list queues": ("GET", "$Resources/queues", NAMESPACE, {M}),
     "list topics": ("GET", "$Resources/topics", NAMESPACE, {M}),
     "read the namespace": ("GET", "$namespaceinfo", NAMESPACE, {M}),
+    # Upkeep. There is nothing to purge, and a reset makes what is there.
+    "purge a queue": ("POST", f"{ORDERS}/$purge", ORDERS, {M}),
+    "purge dead letters": ("POST", f"{DEAD_LETTERS}/$purge", DEAD_LETTERS, {M}),
+    "purge a subscription": ("POST", f"{SUBSCRIPTION}/$purge", SUBSCRIPTION, {M}),
+    "purge everything": ("POST", "$purge", NAMESPACE, {M}),
+    "reset": ("POST", "$reset", NAMESPACE, {M}),
+    "list authorization rules": ("GET", "$authorizationRules", NAMESPACE, {M}),
+    "put an authorization rule": ("PUT", "$authorizationRules/x", NAMESPACE, {M}),
+    "delete an authorization rule": (
+        "DELETE",
+        "$authorizationRules/none",
+        NAMESPACE,
+        {M},
+    ),
+    "list keys": ("POST", "$authorizationRules/none/listKeys", NAMESPACE, {M}),
+    "regenerate keys": (
+        "POST",
+        "$authorizationRules/none/regenerateKeys",
+        NAMESPACE,
+        {M},
+    ),
+    # No verb gets further than the right that the path needs.
+    "a wrong verb": ("DELETE", "$authorizationRules", NAMESPACE, {M}),
+    "a wrong verb for a purge": ("PUT", f"{ORDERS}/$purge", ORDERS, {M}),
 }
 
 

@@ -297,3 +297,18 @@ async def test_a_configured_entity_can_be_found(tmp_path: Path) -> None:
         entities = supervisor.ports["contoso"].host.namespace.entities
 
         assert entities.get(EntityPath("ORDERS")).name == "orders"
+
+
+async def test_a_namespace_knows_when_it_was_made(tmp_path: Path) -> None:
+    """At its first start, although it has no entity; and it stays so."""
+    clock = ManualClock()
+    first_ms = clock.now_ms()
+    for _ in range(2):
+        supervisor = Supervisor(options(tmp_path), clock, Echo)
+        await supervisor.start()
+        namespace = supervisor.ports["contoso"].host.namespace
+        created_ms = namespace.created_ms(clock.now_ms())
+        await supervisor.stop()
+        clock.advance(86_400_000)
+
+        assert created_ms == first_ms

@@ -275,7 +275,7 @@ async def test_a_token_of_before_a_rotation_is_refused_after_a_restart(
     token = make_token("sb://localhost/", root.name, root.primary_key, 1 << 33)
     namespace = open_namespace(tmp_path, "contoso")
     namespace.store.begin()
-    new = keys.regenerate_key(namespace.store, root.name, secondary=False)
+    new = keys.regenerate_key(namespace.store, root.name, 1000, secondary=False)
     namespace.store.commit()
     namespace.store.close()
 

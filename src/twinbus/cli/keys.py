@@ -1,19 +1,21 @@
 """`twinbus keys`: authorization rules of a namespace, and the one place to see keys.
 
-Showing works while a server has the data folder. Changing does not, since the server
-would go on with the old keys.
+Showing works while a server has the data folder. Changing the folder does not, since
+the server would go on with the old keys: with --connection-string the server itself is
+asked, and an old key ends at once.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import typer
 
 from twinbus.cli.offline import DATA, Data, NamespaceName, namespace_folder, opened
 from twinbus.cli.output import Json, show, show_all
-from twinbus.core.sas import DEV_KEY_NAME, format_connection_string
+from twinbus.cli.remote import CaFile, Remote, Running, Url, reach
+from twinbus.core.sas import DEV_KEY_NAME, Secret, format_connection_string
 from twinbus.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -34,6 +36,26 @@ Secondary = Annotated[
 HostName = Annotated[
     str, typer.Option("--host", help="How clients reach the server: HOST or HOST:PORT.")
 ]
+
+
+def _path(name: str) -> str:
+    return f"/$authorizationRules/{quote(name, safe='')}"
+
+
+def _remote_rule(
+    remote: Remote, name: str, action: str, body: Any
+) -> AuthorizationRule:
+    """Ask a running server about the keys of a rule."""
+    from twinbus.core.rights import AuthorizationRule, parse_rights
+
+    told = remote.ask("POST", f"{_path(name)}/{action}", body)
+    secondary = told["secondaryKey"]
+    return AuthorizationRule(
+        told["keyName"],
+        parse_rights(told["rights"]),
+        Secret(told["primaryKey"]),
+        Secret(secondary) if secondary else None,
+    )
 
 
 def _shown(rule: AuthorizationRule, host: str) -> dict[str, Any]:
@@ -92,15 +114,25 @@ def create(
     host: HostName = "localhost",
     data: Data = DATA,
     namespace: NamespaceName = None,
+    connection_string: Running = None,
+    url: Url = None,
+    ca_file: CaFile = None,
     as_json: Json = False,
 ) -> None:
     """Create a rule with new keys for the whole namespace."""
-    from twinbus.core.rights import AuthorizationRule, parse_rights
+    from twinbus.core.rights import AuthorizationRule, format_rights, parse_rights
     from twinbus.server.keys import add_rule, new_key
 
-    rule = AuthorizationRule(name, parse_rights(right), new_key(), new_key())
-    with opened(data, namespace, make=True) as (place, _):
-        add_rule(place.store, rule)
+    rights = parse_rights(right)
+    if connection_string is not None:
+        remote = reach(connection_string, url, ca_file)
+        body = {"properties": {"rights": list(format_rights(rights))}}
+        remote.ask("PUT", _path(name), body, {"If-None-Match": "*"})
+        show(_shown(_remote_rule(remote, name, "listKeys", None), host), as_json)
+        return
+    rule = AuthorizationRule(name, rights, new_key(), new_key())
+    with opened(data, namespace, make=True) as (place, now_ms):
+        add_rule(place.store, rule, now_ms)
     show(_shown(rule, host), as_json)
 
 
@@ -111,13 +143,21 @@ def regenerate(
     host: HostName = "localhost",
     data: Data = DATA,
     namespace: NamespaceName = None,
+    connection_string: Running = None,
+    url: Url = None,
+    ca_file: CaFile = None,
     as_json: Json = False,
 ) -> None:
     """Give a rule another key; the old one no longer works."""
     from twinbus.server.keys import regenerate_key
 
-    with opened(data, namespace) as (place, _):
-        rule = regenerate_key(place.store, name, secondary=secondary)
+    if connection_string is not None:
+        remote = reach(connection_string, url, ca_file)
+        body = {"keyType": "SecondaryKey" if secondary else "PrimaryKey"}
+        rule = _remote_rule(remote, name, "regenerateKeys", body)
+    else:
+        with opened(data, namespace) as (place, now_ms):
+            rule = regenerate_key(place.store, name, now_ms, secondary=secondary)
     show(_shown(rule, host), as_json)
 
 
@@ -126,11 +166,17 @@ def delete(
     name: Name,
     data: Data = DATA,
     namespace: NamespaceName = None,
+    connection_string: Running = None,
+    url: Url = None,
+    ca_file: CaFile = None,
     as_json: Json = False,
 ) -> None:
     """Delete a rule; its keys no longer work."""
     from twinbus.server.keys import delete_rule
 
-    with opened(data, namespace) as (place, _):
-        delete_rule(place.store, name)
+    if connection_string is not None:
+        reach(connection_string, url, ca_file).ask("DELETE", _path(name))
+    else:
+        with opened(data, namespace) as (place, now_ms):
+            delete_rule(place.store, name, now_ms)
     show({"deleted": name}, as_json)

@@ -1,14 +1,20 @@
-"""`twinbus namespace`: empty an entity or all of it, while no server has its folder."""
+"""`twinbus namespace`: empty an entity or all of it.
+
+Works on the folder while no server has it, and with --connection-string on a running
+server.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import quote
 
 import typer
 
 from twinbus.cli.offline import DATA, Data, NamespaceName, opened
 from twinbus.cli.output import Json, show
+from twinbus.cli.remote import CaFile, Running, Url, reach
 from twinbus.core.names import parse_address
 from twinbus.errors import ConfigError
 
@@ -16,7 +22,7 @@ if TYPE_CHECKING:
     from twinbus.server.config import NamespaceConfig
 
 app = typer.Typer(
-    help="A namespace as a whole, while no server has its data folder.",
+    help="A namespace as a whole: its folder, or a running server.",
     no_args_is_help=True,
 )
 
@@ -24,18 +30,32 @@ app = typer.Typer(
 @app.command()
 def purge(
     path: Annotated[
-        str,
+        str | None,
         typer.Argument(help="A queue, a topic, TOPIC/Subscriptions/NAME, or below."),
-    ],
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All entities, instead of one.")
+    ] = False,
     data: Data = DATA,
     namespace: NamespaceName = None,
+    connection_string: Running = None,
+    url: Url = None,
+    ca_file: CaFile = None,
     as_json: Json = False,
 ) -> None:
     """Delete all messages of an entity, its dead letters and session states too."""
     from twinbus.server import maintenance
 
+    target = parse_address(path or "")
+    if target.is_namespace is not everything or (path and everything):
+        raise ConfigError("Say what to purge: the path of an entity, or --all.")
+    if connection_string is not None:
+        remote = reach(connection_string, url, ca_file)
+        below = "".join(f"/{quote(part)}" for part in target.text.split("/") if part)
+        show(remote.ask("POST", f"{below}/$purge"), as_json)
+        return
     with opened(data, namespace) as (place, _):
-        purged = maintenance.purge(place, parse_address(path))
+        purged = maintenance.purge(place, target)
     show({"purged": purged}, as_json)
 
 
@@ -46,14 +66,27 @@ def reset(
     config: Annotated[
         Path | None, typer.Option(help="What it has afterwards; as for `serve`.")
     ] = None,
+    connection_string: Running = None,
+    url: Url = None,
+    ca_file: CaFile = None,
     as_json: Json = False,
 ) -> None:
-    """Delete all entities and messages; keys stay, and so does what --config names."""
+    """Delete all entities and messages; keys stay, and so does what --config names.
+
+    A running server makes those of its own configuration again.
+    """
     from twinbus.server import maintenance
 
+    if connection_string is not None:
+        if config is not None:
+            raise ConfigError(
+                "A running server has a configuration of its own. Leave --config out."
+            )
+        remote = reach(connection_string, url, ca_file)
+        show(remote.ask("POST", "/$reset"), as_json)
+        return
     with opened(data, namespace) as (place, now_ms):
-        deleted = len(place.entities)
-        maintenance.reset(place, _wanted(config, place.name), now_ms)
+        deleted = maintenance.reset(place, _wanted(config, place.name), now_ms)
         made = len(place.entities)
     show({"deleted": deleted, "made": made}, as_json)
 

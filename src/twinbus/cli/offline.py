@@ -70,8 +70,9 @@ def opened(
     try:
         store.begin()
         try:
-            keys.ensure_root(store)
-            yield namespace, SystemClock().now_ms()
+            now_ms = SystemClock().now_ms()
+            keys.ensure_root(store, now_ms)
+            yield namespace, now_ms
             store.commit()
         except BaseException:
             store.rollback()

@@ -52,7 +52,8 @@ class ReceiveLink(LiveLink):
         self.buffer: deque[Message] = deque()
         # Deliveries whose settlement has no answer yet: who waits, and for which.
         self._settling: dict[int, tuple[Settling, int]] = {}
-        self._news: asyncio.Future[None] | None = None
+        # Of those who wait for a change: a receive, and a close while it waits.
+        self._waiters: set[asyncio.Future[None]] = set()
         # Credit that was taken back. So many messages may still be on their way.
         self.revoked = 0
 
@@ -103,15 +104,17 @@ class ReceiveLink(LiveLink):
         return [self.buffer.popleft() for _ in range(count)]
 
     async def _change(self, deadline: Deadline, stage: str) -> None:
-        self._news = asyncio.get_running_loop().create_future()
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.add(waiter)
         try:
-            await answer(self._news, deadline, stage)
+            await answer(waiter, deadline, stage)
         finally:
-            self._news = None
+            self._waiters.discard(waiter)
 
     def _tell(self) -> None:
-        if self._news is not None and not self._news.done():
-            self._news.set_result(None)
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
     # -- settling ----------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 Owns the order of things: the path is read, the caller is admitted, then the body is
 taken in, bounded, and the operation runs as a command of the host. So nobody without
 the right makes the server work, and no answer leaves before its change is on disk.
+Tokens are proved by `http_auth.py`, and `rights.allowed` decides.
 What an operation does is in `admin_operations.py`.
 """
 
@@ -11,17 +12,18 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import re
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import suppress
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from twinbus import limits
-from twinbus.core.rights import Operation
-from twinbus.errors import ArgumentError, TwinbusError
-from twinbus.server.admin_auth import Credentials, RulesOf, admit, admit_forward
+from twinbus.core.names import EntityPath
+from twinbus.core.rights import Claim, Operation, allowed
+from twinbus.errors import ArgumentError, TwinbusError, Unauthorized
 from twinbus.server.admin_descriptions import STRICT_VERSION
+from twinbus.server.admin_filters import Filter, parse_filter
 from twinbus.server.admin_operations import perform
 from twinbus.server.admin_paths import Kind, Place, parse_place
 from twinbus.server.admin_replies import (
@@ -33,13 +35,21 @@ from twinbus.server.admin_replies import (
 from twinbus.server.admin_values import read_integer
 from twinbus.server.admin_xml import read_description
 from twinbus.server.host import Host
+from twinbus.server.http_auth import Asked, Door, claim_in, proved
+from twinbus.server.http_request import check_authority, read_body
 from twinbus.server.namespace import Namespace
 from twinbus.server.port import NamespacePort
 
 _VERSION = re.compile(r"20[0-9]{2}-[0-9]{2}")
-_AUTHORITY = re.compile(r"[A-Za-z0-9._\-\[\]:]{1,255}")
 # A body that was not read is not worth a connection.
 _CLOSING = frozenset({401, 413})
+# What the real service says first, whatever is wrong with a token.
+_INVALID = "claim is empty or token is invalid."
+# Where the token for the target of a field is.
+_FORWARD_TOKENS = {
+    "forward_to": "servicebussupplementaryauthorization",
+    "forward_dead_lettered_messages_to": "servicebusdlqsupplementaryauthorization",
+}
 
 
 def admin_route(port: NamespacePort) -> Route:
@@ -75,7 +85,6 @@ class _Exchange:
         self._method = request.method
         self._authority = request.headers.get("host", "")
         self._host = port.choose(self._authority.partition(":")[0])
-        self._rules_of: RulesOf = lambda key: port.rules_of(self._host, key)
         self._place: Place | None = None
 
     async def run(self) -> AdminReply:
@@ -88,37 +97,28 @@ class _Exchange:
             return refusal(error, self._method, self._place, namespace, now_ms)
 
     async def _answer(self) -> AdminReply:
-        if not _AUTHORITY.fullmatch(self._authority):
-            raise ArgumentError("The Host of the request is missing or odd.")
+        check_authority(self._authority)
         raw_path = bytes(self._request.scope["raw_path"]).decode("ascii", "replace")
         place = self._place = parse_place(raw_path)
-        credentials = self._credentials()
-        now_s = self._host.token_clock.now_ms() // 1000
-        admit(credentials, self._rules_of, self._operation(place), place, now_s)
-        request = self._read(raw_path, place, credentials)
+        self._admit(place)
+        request = self._read(raw_path, place)
         if self._method != "PUT":
             return await _in_turn(self._host, request, 0)
         body = await self._body()
         described = dataclasses.replace(request, description=read_description(body))
         return await _in_turn(self._host, described, len(body))
 
-    def _credentials(self) -> Credentials:
-        headers = self._request.headers
-        get = headers.get
-        return Credentials(
-            authorization=get("authorization", ""),
-            forward=get("servicebussupplementaryauthorization", ""),
-            forward_dead_letter=get("servicebusdlqsupplementaryauthorization", ""),
-            authority=self._authority,
-            namespace=self._host.namespace.name,
-            tokens=self._port.tokens_of(self._host),
-            counted=self._counted if "authorization" in headers else nullcontext,
-        )
+    def _admit(self, place: Place) -> None:
+        """Return if the request may do that there; else raise `Unauthorized`."""
+        asked = Asked(place.scope, place.spelled, self._authority)
+        try:
+            claim = proved(self._request, asked, self._port, self._host)
+        except Unauthorized as error:
+            raise Unauthorized(f"{_INVALID} {error.text}") from None
+        allowed([claim], self._operation(place), place.scope, self._now_s())
 
-    def _counted(self) -> AbstractContextManager[None]:
-        client = self._request.client
-        now_ms = self._host.token_clock.now_ms()
-        return self._port.failures.counted(client.host if client else "", now_ms)
+    def _now_s(self) -> int:
+        return self._host.token_clock.now_ms() // 1000
 
     def _operation(self, place: Place) -> Operation:
         if self._method == "DELETE":
@@ -130,16 +130,12 @@ class _Exchange:
             return Operation.READ_NAMESPACE
         return Operation.LIST_ENTITIES if place.kind.is_list else Operation.READ_ENTITY
 
-    def _read(
-        self, raw_path: str, place: Place, credentials: Credentials
-    ) -> AdminRequest:
+    def _read(self, raw_path: str, place: Place) -> AdminRequest:
         """The request without its body."""
         query = self._request.query_params
         version = query.get("api-version", STRICT_VERSION)
         if not _VERSION.fullmatch(version):
             raise ArgumentError("The api-version must be a year and a month: 2021-05.")
-        if "$filter" in query:
-            raise ArgumentError("$filter is not supported. Leave it out.")
         root = f"{self._request.scope['scheme']}://{self._authority}"
         given = bytes(self._request.scope["query_string"]).decode("ascii", "replace")
         return AdminRequest(
@@ -151,28 +147,41 @@ class _Exchange:
             if_match=self._request.headers.get("if-match"),
             skip=_count(query.get("$skip", "0"), "$skip"),
             top=_count(query.get("$top", str(limits.ADMIN_PAGE_ENTRIES_MAX)), "$top"),
-            check_forward=lambda field, target: self._check_forward(
-                credentials, field, target
-            ),
+            wanted=_wanted(query.get("$filter"), place.kind),
+            filter_text=query.get("$filter"),
+            check_forward=self._check_forward,
         )
 
-    def _check_forward(self, credentials: Credentials, field: str, target: str) -> None:
-        is_usual = field == "forward_to"
-        token = credentials.forward if is_usual else credentials.forward_dead_letter
-        now_s = self._host.token_clock.now_ms() // 1000
-        admit_forward(credentials, token, self._rules_of, target, now_s)
+    def _check_forward(self, field: str, target: str) -> None:
+        """Return if the request may make an entity send to that target.
+
+        Who may change one queue could otherwise send to all others through it. The
+        right may come from the token for the target, or from the request's own.
+        """
+        asked = Asked(EntityPath(target), target, self._authority)
+        door = Door.of(self._port, self._host)
+        claims: list[Claim] = []
+        for name in (_FORWARD_TOKENS[field], "authorization"):
+            header = self._request.headers.get(name, "")
+            with suppress(Unauthorized):
+                claims.append(claim_in(header, asked, door, self._now_s()))
+        allowed(claims, Operation.SEND_LINK, asked.scope, self._now_s())
 
     async def _body(self) -> bytes:
-        chunks: list[bytes] = []
-        size_bytes = 0
-        async for chunk in self._request.stream():
-            size_bytes += len(chunk)
-            if size_bytes > limits.ADMIN_BODY_BYTES_MAX:
-                raise BodyTooLarge(
-                    f"A body has at most {limits.ADMIN_BODY_BYTES_MAX} bytes."
-                )
-            chunks.append(chunk)
-        return b"".join(chunks)
+        bytes_max = limits.ADMIN_BODY_BYTES_MAX
+        too_large = BodyTooLarge(f"A body has at most {bytes_max} bytes.")
+        return await read_body(self._request, bytes_max, too_large)
+
+
+def _wanted(text: str | None, kind: Kind) -> Filter:
+    """What `$filter` lets through; without it that is all."""
+    if text is None:
+        return lambda _facts: True
+    if not kind.is_list or kind is Kind.RULES:
+        raise ArgumentError(
+            "$filter is for lists of queues, topics and subscriptions. Leave it out."
+        )
+    return parse_filter(text, has_path=kind is not Kind.SUBSCRIPTIONS)
 
 
 def _count(text: str, name: str) -> int:

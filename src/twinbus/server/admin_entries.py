@@ -15,14 +15,13 @@ from typing import Generic, TypeVar
 from twinbus import limits
 from twinbus.core.rule import RuleDescription
 from twinbus.server import admin_descriptions, admin_rules
-from twinbus.server.admin_grants import times_of, write_rules
+from twinbus.server.admin_filters import Facts
+from twinbus.server.admin_grants import write_rules
 from twinbus.server.admin_replies import AdminRequest
 from twinbus.server.admin_xml import Entry, escape, moment, tag, write_description
 from twinbus.server.entities import Entity
 from twinbus.server.namespace import Namespace
 from twinbus.store.base import DEAD_LETTER, TRANSFER_DEAD_LETTER, Store
-
-_CREATED = "namespace_created_ms"
 
 Item = TypeVar("Item")
 
@@ -38,6 +37,8 @@ class Page(Generic[Item]):
         if self.items and end < len(items):
             path = urllib.parse.urlsplit(request.url).path
             query = f"api-version={request.version}&$skip={end}&$top={top}"
+            if request.filter_text is not None:
+                query += f"&$filter={urllib.parse.quote(request.filter_text, safe='')}"
             self.next_url = f"{request.root}{path.removeprefix('/')}?{query}"
 
 
@@ -90,7 +91,7 @@ def rule_entry(
 
 def namespace_entry(namespace: Namespace, request: AdminRequest, now_ms: int) -> Entry:
     """The namespace itself."""
-    created_ms = _created_ms(namespace, now_ms)
+    created_ms = namespace.created_ms(now_ms)
     changes = (entity.updated_ms for entity in namespace.entities)
     updated_ms = max(changes, default=created_ms)
     inner = (
@@ -110,17 +111,6 @@ def namespace_entry(namespace: Namespace, request: AdminRequest, now_ms: int) ->
     )
 
 
-def _created_ms(namespace: Namespace, now_ms: int) -> int:
-    """When the namespace was made: at the latest with its first entity."""
-    kept = namespace.store.setting(_CREATED)
-    if kept is not None:
-        return int(kept)
-    made = (entity.created_ms for entity in namespace.entities)
-    created_ms = min(made, default=now_ms)
-    namespace.store.put_setting(_CREATED, str(created_ms))
-    return created_ms
-
-
 def _url(request: AdminRequest, path: str) -> str:
     quoted = urllib.parse.quote(path, safe="/$~")
     return f"{request.root}{quoted}?api-version={request.version}"
@@ -133,12 +123,11 @@ def _runtime(store: Store, entity: Entity) -> dict[str, str]:
     """The elements of a description that are no settings, as XML."""
     counts = _counts(store, entity)
     rules = getattr(entity.description, "authorization_rules", ())
-    times = times_of(store, entity) if rules else {}
     return {
         "SizeInBytes": str(_size_bytes(store, entity)),
         "MessageCount": str(sum(counts.values())),
         "IsAnonymousAccessible": "false",
-        "AuthorizationRules": write_rules(rules, times, entity.created_ms),
+        "AuthorizationRules": write_rules(rules, entity.created_ms),
         "CreatedAt": moment(entity.created_ms),
         "UpdatedAt": moment(entity.updated_ms),
         "AccessedAt": moment(store.counts(entity.id).accessed_ms),
@@ -147,6 +136,17 @@ def _runtime(store: Store, entity: Entity) -> dict[str, str]:
         "IsClientAffine": "false",
         **_topic_counts(entity),
     }
+
+
+def facts_of(store: Store, entity: Entity) -> Facts:
+    """What a filter can ask about an entity: the same that its entry shows."""
+    return Facts(
+        entity.name,
+        entity.created_ms,
+        entity.updated_ms,
+        lambda: store.counts(entity.id).accessed_ms,
+        lambda: sum(_counts(store, entity).values()),
+    )
 
 
 def _counts(store: Store, entity: Entity) -> dict[str, int]:

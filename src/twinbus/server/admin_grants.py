@@ -1,15 +1,13 @@
 """Authorization rules of queues and topics, as the administration API writes them.
 
-Owns the elements of `AuthorizationRules` and the times of the rules, which are kept in
-a setting of the store beside the entities. A rule that comes without keys keeps those
+Owns the elements of `AuthorizationRules`. A rule that comes without keys keeps those
 it had, or gets random ones. This file writes keys for those who hold Manage on the
 entity, and nowhere else. Knows nothing about claims.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from twinbus.core.rights import AuthorizationRule, Right, format_rights, parse_rights
@@ -24,16 +22,9 @@ from twinbus.server.admin_xml import (
     moment,
     tag,
 )
-from twinbus.server.entities import Entities, Entity
 from twinbus.server.keys import new_key
-from twinbus.store.base import Store
-
-SETTING = "authorization_rule_times"
 
 _KIND = "SharedAccessAuthorizationRule"
-
-# When a rule was made and changed, by its name.
-Times = dict[str, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,66 +83,26 @@ def completed(
     return tuple(rules)
 
 
-# -- times ---------------------------------------------------------------------------
-
-
-def times_of(store: Store, entity: Entity) -> Times:
-    """When the rules of an entity were made and changed."""
-    kept = json.loads(store.setting(SETTING) or "{}").get(str(entity.id), {})
-    found: Times = {}
-    for name, (created_ms, modified_ms) in kept.items():
-        found[name] = (created_ms, modified_ms)
-    return found
-
-
-def note_times(
-    store: Store,
-    entities: Entities,
-    entity: Entity,
-    old: Sequence[AuthorizationRule],
-    now_ms: int,
-) -> None:
-    """Remember when the rules of an entity changed; forget entities that are gone."""
-    rules = getattr(entity.description, "authorization_rules", ())
-    if not rules and not old:
-        return
-    before = {rule.name: rule for rule in old}
-    times = times_of(store, entity) if old else {}
-    noted: Times = {}
-    for rule in rules:
-        created_ms, modified_ms = times.get(
-            rule.name, (entity.created_ms, entity.updated_ms)
-        )
-        if rule.name not in before:
-            created_ms = modified_ms = now_ms
-        elif rule != before[rule.name]:
-            modified_ms = now_ms
-        noted[rule.name] = (created_ms, modified_ms)
-    alive = {str(other.id) for other in entities}
-    kept = json.loads(store.setting(SETTING) or "{}")
-    kept = {number: value for number, value in kept.items() if number in alive}
-    store.put_setting(SETTING, json.dumps({**kept, str(entity.id): noted}))
-
-
 # -- writing -------------------------------------------------------------------------
 
 
-def write_rules(
-    rules: Sequence[AuthorizationRule], times: Mapping[str, tuple[int, int]], ms: int
-) -> str:
-    """What is in `AuthorizationRules`; `ms` is for rules of a configuration file."""
-    return "".join(_write_rule(rule, *times.get(rule.name, (ms, ms))) for rule in rules)
+def write_rules(rules: Sequence[AuthorizationRule], entity_ms: int) -> str:
+    """What is in `AuthorizationRules`.
+
+    `entity_ms` is for rules that an older version has stored without their times.
+    """
+    return "".join(_write_rule(rule, entity_ms) for rule in rules)
 
 
-def _write_rule(rule: AuthorizationRule, created_ms: int, modified_ms: int) -> str:
+def _write_rule(rule: AuthorizationRule, entity_ms: int) -> str:
     rights = "".join(tag("AccessRights", name) for name in format_rights(rule.rights))
     secondary = rule.secondary_key.reveal() if rule.secondary_key else ""
     inner = (
         tag("ClaimType", "SharedAccessKey")
         + tag("ClaimValue", "None")
         + tag("Rights", rights)
-        + tag("CreatedTime", moment(created_ms))
-        + tag("ModifiedTime", moment(modified_ms))
+        + tag("CreatedTime", moment(rule.created_at_ms or entity_ms))
+        + tag("ModifiedTime", moment(rule.modified_at_ms or entity_ms))
         + tag("KeyName", escape(rule.name))
         + tag("PrimaryKey", escape(rule.primary_key.reveal()))
         + tag("SecondaryKey", escape(secondary))
@@ -162,8 +113,6 @@ def _write_rule(rule: AuthorizationRule, created_ms: int, modified_ms: int) -> s
 __all__ = [
     "GivenRule",
     "completed",
-    "note_times",
     "read_rules",
-    "times_of",
     "write_rules",
 ]

@@ -22,7 +22,13 @@ from twinbus.core.rule import DEFAULT_RULE_NAME, RuleDescription
 from twinbus.errors import ArgumentError, CallerError, EntityNotFound
 from twinbus.server import admin_descriptions, admin_grants, admin_rules
 from twinbus.server.admin_descriptions import Given, shown_megabytes
-from twinbus.server.admin_entries import Page, entity_entry, namespace_entry, rule_entry
+from twinbus.server.admin_entries import (
+    Page,
+    entity_entry,
+    facts_of,
+    namespace_entry,
+    rule_entry,
+)
 from twinbus.server.admin_paths import Kind
 from twinbus.server.admin_replies import (
     AdminReply,
@@ -126,6 +132,8 @@ def _entities(namespace: Namespace, request: AdminRequest) -> list[Entity]:
     else:
         wanted = "queue" if place.kind is Kind.QUEUES else "topic"
         found = [entity for entity in namespace.entities if entity.kind == wanted]
+    store = namespace.store
+    found = [one for one in found if request.wanted(facts_of(store, one))]
     return sorted(found, key=lambda entity: entity.key)
 
 
@@ -156,7 +164,6 @@ def _create(namespace: Namespace, request: AdminRequest, now_ms: int) -> AdminRe
     entity = namespace.entities.create(description, now_ms)
     if rule is not None:
         _set_default_rule(namespace, entity, rule, now_ms)
-    _note_rules(namespace, entity, (), now_ms)
     return _entry(201, entity_entry(namespace, request, entity, created=True))
 
 
@@ -185,7 +192,6 @@ def _update(namespace: Namespace, request: AdminRequest, now_ms: int) -> AdminRe
     description = _changed(old, given)
     _check_forwards(namespace, request, old, description)
     namespace.entities.update(description, now_ms)
-    _note_rules(namespace, entity, _rules(old), now_ms)
     return _entry(200, entity_entry(namespace, request, entity))
 
 
@@ -285,16 +291,6 @@ def _check_forwards(
             raise ArgumentError(
                 f"{field} leads to '{target}', which does not exist. Create it first."
             )
-
-
-def _rules(description: Description) -> tuple[Any, ...]:
-    return getattr(description, "authorization_rules", ())
-
-
-def _note_rules(
-    namespace: Namespace, entity: Entity, old: tuple[Any, ...], now_ms: int
-) -> None:
-    admin_grants.note_times(namespace.store, namespace.entities, entity, old, now_ms)
 
 
 def _entry(status: int, entry: Entry) -> AdminReply:

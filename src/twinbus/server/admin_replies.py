@@ -22,6 +22,7 @@ from twinbus.errors import (
     TwinbusError,
     Unauthorized,
 )
+from twinbus.server.admin_filters import Filter
 from twinbus.server.admin_paths import Kind, Place
 from twinbus.server.admin_xml import ERROR_TYPE, Element, write_error
 
@@ -51,6 +52,9 @@ class AdminRequest:
     if_match: str | None = None
     skip: int = 0
     top: int = 0
+    # Which entities of a list are wanted, and how the client wrote that.
+    wanted: Filter = lambda _facts: True
+    filter_text: str | None = None
     description: Element | None = None
     # Raises unless messages may be forwarded, or dead-lettered ones, to that target.
     check_forward: Callable[[str, str], None] = lambda _field, _target: None

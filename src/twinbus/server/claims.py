@@ -5,10 +5,18 @@ Rights default to none. Every decision goes through `core.rights.allowed`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from twinbus.core.names import CBS, EntityPath, parse_address
-from twinbus.core.rights import Claim, Operation, allowed, renewed
+from twinbus.core.rights import (
+    AuthorizationRule,
+    Claim,
+    Operation,
+    allowed,
+    renewed,
+    standing,
+)
 from twinbus.errors import EntityNotFound, TwinbusError, Unauthorized
 from twinbus.server.jwt import claim_from
 from twinbus.server.replies import reply_node
@@ -42,13 +50,8 @@ class Claims:
         now_ms = host.token_clock.now_ms()
         now_s = now_ms // 1000
         with connection.port.failures.counted(connection.address, now_ms):
-            claim = claim_from(
-                token,
-                target,
-                lambda key: connection.port.rules_of(host, key),
-                connection.port.tokens_of(host),
-                now_s,
-            )
+            tokens = connection.port.tokens_of(host)
+            claim = claim_from(token, target, self._rules_of, tokens, now_s)
         if not target.is_namespace and host.namespace.entities.find(target.key) is None:
             raise EntityNotFound(target.text)
         old = self._by_audience.get(target.scope_key)
@@ -61,6 +64,17 @@ class Claims:
             # Links that the narrower claim does not cover must not live on.
             connection.check_claims()
         return claim
+
+    def drop_revoked(self) -> None:
+        """Rules have changed: claims whose key is gone are gone with it."""
+        found = {
+            key: standing(c, self._rules_of) for key, c in self._by_audience.items()
+        }
+        self._by_audience = {key: claim for key, claim in found.items() if claim}
+
+    def _rules_of(self, scope_key: str) -> Sequence[AuthorizationRule]:
+        connection = self._connection
+        return connection.port.rules_of(connection.host, scope_key)
 
     def next_end_s(self) -> int | None:
         """When the next of the live claims ends; those that have ended are dropped."""

@@ -105,7 +105,9 @@ class ServerConnection(asyncio.Protocol):
         self._received_at = self._loop.time()
         engine = self.engine
         try:
-            if not self._trusted:
+            if self._trusted:
+                self.port.active_at = self._received_at
+            else:
                 self._count_before_claim(len(data))
             engine.feed(data)
             while (event := engine.next_event()) is not None:
@@ -138,6 +140,7 @@ class ServerConnection(asyncio.Protocol):
         """The client is gone; nothing more can be said to it."""
         del exc
         self.port.leave(self, self.address)
+        self.host.claim_holders.discard(self)
         self.transactions.forget_all()
         for timer in (
             self._claim_timer,
@@ -255,6 +258,7 @@ class ServerConnection(asyncio.Protocol):
             self._trusted = True
             self.engine.trust()
             self.port.unclaimed.pop(self, None)
+            self.host.claim_holders.add(self)
         if self._claim_end_s is None or claim.expires_s < self._claim_end_s:
             self._watch_claims(claim.expires_s)
 
@@ -284,6 +288,11 @@ class ServerConnection(asyncio.Protocol):
                     self.close_link(link)
         self._watch_claims(self.claims.next_end_s())
         self.flush()
+
+    def rules_changed(self) -> None:
+        """Claims may have lost their keys, and links end with them."""
+        self.claims.drop_revoked()
+        self.check_claims()
 
     def _check_idle(self) -> None:
         now = self._loop.time()

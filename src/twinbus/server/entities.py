@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from twinbus import limits
 from twinbus.core.durations import DURATION_MAX_MS
@@ -22,6 +22,7 @@ from twinbus.core.entity import (
 )
 from twinbus.core.filters import Action, Filter, compile_action, compile_filter
 from twinbus.core.names import EntityPath, SubQueue
+from twinbus.core.rights import AuthorizationRule, dated
 from twinbus.core.rule import RuleDescription, default_rule
 from twinbus.errors import (
     ArgumentOutOfRange,
@@ -146,6 +147,8 @@ class Entities:
         self._store = store
         self._by_key: dict[str, Entity] = {}
         self._by_id: dict[int, Entity] = {}
+        # Whether claims may have lost the rule that they came from; the host clears it.
+        self.rules_changed = False
         # Entities of before a reload.
         self._known: dict[int, Entity] = {}
         self.reload()
@@ -203,6 +206,7 @@ class Entities:
             self.get(EntityPath(description.topic_name))
             rules = [default_rule(now_ms)]
         self._check_targets(description)
+        description = _dated(description, None, now_ms)
         kind = next(name for name, cls in _KINDS.items() if type(description) is cls)
         body = _body(description, rules)
         number = self._store.insert_entity(kind, description.key, body, now_ms)
@@ -215,6 +219,9 @@ class Entities:
         description.validate()
         changed(entity.description, description)
         self._check_targets(description)
+        description = _dated(description, entity.description, now_ms)
+        if _rules(description) != _rules(entity.description):
+            self.rules_changed = True
         entity.description = description
         entity.bucket = _bucket(description)
         self._save(entity, now_ms)
@@ -228,6 +235,8 @@ class Entities:
         self._store.delete_entity(entity.id)
         del self._by_key[entity.key]
         del self._by_id[entity.id]
+        # Claims on its name must not reach what is called so next.
+        self.rules_changed = self.rules_changed or bool(_rules(entity.description))
         if entity.topic is not None:
             name = entity.description.path.subscription or ""
             entity.topic.subscriptions.pop(name.lower(), None)
@@ -298,6 +307,20 @@ class Entities:
         self._by_key[row.key] = entity
         self._by_id[row.id] = entity
         return entity
+
+
+def _rules(description: Description) -> tuple[AuthorizationRule, ...]:
+    if isinstance(description, SubscriptionDescription):
+        return ()
+    return description.authorization_rules
+
+
+def _dated(new: Description, old: Description | None, now_ms: int) -> Description:
+    """The description with the times of its authorization rules."""
+    if isinstance(new, SubscriptionDescription) or not new.authorization_rules:
+        return new
+    rules = dated(new.authorization_rules, _rules(old) if old else (), now_ms)
+    return replace(new, authorization_rules=rules)
 
 
 def _bucket(description: Description) -> Bucket | None:

@@ -79,6 +79,13 @@ class SessionHolder(Protocol):
         """The lock has ended."""
 
 
+class ClaimHolder(Protocol):
+    """Somebody whose claims end with the rules that they came from."""
+
+    def rules_changed(self) -> None:
+        """Look at the claims again."""
+
+
 class LinkCloser(Protocol):
     """A connection, as far as the host needs it."""
 
@@ -116,6 +123,8 @@ class Host:
         self._closing = False
         # Links that hold a session's lock, by container and nonce.
         self.session_holders: dict[tuple[int, int], SessionHolder] = {}
+        # Who has claims, or waits on the strength of one.
+        self.claim_holders: set[ClaimHolder] = set()
         # Links to entities, with the entity and the connection of each.
         self._links: dict[Link, tuple[int, LinkCloser]] = {}
 
@@ -304,6 +313,11 @@ class Host:
         deleted, self.namespace.deleted = self.namespace.deleted, []
         for entity in deleted:
             self._detach_all(entity.id)
+        namespace = self.namespace
+        if namespace.rules_changed or namespace.entities.rules_changed:
+            namespace.rules_changed = namespace.entities.rules_changed = False
+            for claim_holder in list(self.claim_holders):
+                self._tell(claim_holder.rules_changed)
 
     def _detach_all(self, entity: int) -> None:
         """An entity is gone, and so are the links to it."""
@@ -355,7 +369,7 @@ class Host:
         namespace = self.namespace
         with contextlib.suppress(StoreFault):
             namespace.store.rollback()
-            namespace.entities.reload()
+            namespace.reload()
         namespace.router.ready.clear()
         namespace.ended_sessions.clear()
         namespace.deleted.clear()
@@ -381,7 +395,7 @@ class Host:
         try:
             if not self.namespace.store.recover():
                 return False
-            self.namespace.entities.reload()
+            self.namespace.reload()
         except StoreFault:
             return False
         return True

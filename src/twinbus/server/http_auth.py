@@ -17,10 +17,10 @@ from starlette.requests import HTTPConnection
 
 from twinbus.core import sas
 from twinbus.core.names import EntityPath
-from twinbus.core.rights import Claim, claim_for
+from twinbus.core.rights import Claim, RulesOf, claim_for
 from twinbus.errors import Unauthorized
 from twinbus.server.host import Host
-from twinbus.server.jwt import BearerTokens, RulesOf, claim_from
+from twinbus.server.jwt import BearerTokens, claim_from
 from twinbus.server.port import NamespacePort
 
 _BEARER = "bearer "
@@ -96,7 +96,10 @@ def claim_in(header: str, asked: Asked, door: Door, now_s: int) -> Claim:
         now_s,
     )
     rule_key = scope.entity_key if claim.rule_key else ""
-    return dataclasses.replace(claim, audience_path=scope, rule_key=rule_key)
+    proof = claim.proof and dataclasses.replace(claim.proof, rule_key=rule_key)
+    return dataclasses.replace(
+        claim, audience_path=scope, rule_key=rule_key, proof=proof
+    )
 
 
 def _signable(signed: str, asked: Asked, door: Door) -> EntityPath:

@@ -1,10 +1,11 @@
 """Bearer tokens: JSON web tokens of an issuer that the operator trusts.
 
 Owns how such a token is read and proved, and which rights its roles give. The keys come
-from a file of the operator's: nothing is fetched. A token names its key (`kid`) and its
-algorithm, RS256 or ES256, and both must fit; so a token cannot choose how it is proved.
-The signature is proved before any claim in the token is looked at. Times are compared
-as whole seconds. What is missing or odd is refused.
+from a file of the operator's: nothing is fetched. A file that has changed is read anew
+and used only if all of it can be; until then the keys of before go on. A token names
+its key (`kid`) and its algorithm, RS256 or ES256, and both must fit; so a token cannot
+choose how it is proved. The signature is proved before any claim in the token is looked
+at. Times are compared as whole seconds. What is missing or odd is refused.
 Knows nothing about connections; `rights.py` decides what a proved claim may do.
 """
 
@@ -12,8 +13,9 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from twinbus import limits
 from twinbus.core import sas
 from twinbus.core.names import EntityPath
-from twinbus.core.rights import AuthorizationRule, Claim, Right, claim_for
+from twinbus.core.rights import Claim, Right, RulesOf, claim_for
 from twinbus.errors import ConfigError, Unauthorized
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
     PublicKey = RSAPublicKey | EllipticCurvePublicKey
+
+log = logging.getLogger("twinbus.jwt")
 
 # What the SDKs ask a token for.
 AUDIENCE = "https://servicebus.azure.net"
@@ -51,8 +55,6 @@ _NOT_ACCEPTED = (
     "--jwt-jwks (or put `jwt` into the configuration of the namespace), or use a "
     "shared access signature."
 )
-
-RulesOf = Callable[[str], Sequence[AuthorizationRule]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +85,40 @@ def claim_from(
 class BearerTokens:
     """Proves the tokens of one issuer."""
 
-    def __init__(self, options: JwtOptions, keys: Mapping[str, PublicKey]) -> None:
+    def __init__(self, options: JwtOptions) -> None:
         self._options = options
-        self._keys = keys
+        # Before the file is read: what is written from now on is read again.
+        self._stamp = _stamp(options.jwks)
+        self._keys: Mapping[str, PublicKey] = read_keys(options.jwks)
+        self._looked_s: int | None = None
 
     @classmethod
     def load(cls, options: JwtOptions) -> BearerTokens:
         """Read the file of keys; `ConfigError` says what is wrong with it."""
-        return cls(options, read_keys(options.jwks))
+        return cls(options)
+
+    def _refresh(self, now_s: int) -> None:
+        """Read the file again if it has changed; look at most every few seconds."""
+        looked_s, path = self._looked_s, self._options.jwks
+        if looked_s is not None and abs(now_s - looked_s) < limits.JWKS_LOOK_SECONDS:
+            return
+        self._looked_s = now_s
+        before = _stamp(path)
+        if before == self._stamp:
+            return
+        try:
+            keys = read_keys(path)
+        except ConfigError as error:
+            log.warning("the keys of before go on: %s", error.text)
+            return
+        # Who writes while we read has not finished: look again next time.
+        if _stamp(path) == before:
+            self._keys, self._stamp = keys, before
+            log.info("%s: %d keys", path, len(keys))
 
     def claim(self, text: str, target: EntityPath, now_s: int) -> Claim:
         """Prove a token and say what it gives for a target; else `Unauthorized`."""
+        self._refresh(now_s)
         claims = self._proved(text)
         options = self._options
         if claims.get("iss") != options.issuer:
@@ -222,6 +247,15 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 # -- keys ----------------------------------------------------------------------------
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    """What changes with a file; nothing if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def read_keys(path: Path) -> dict[str, PublicKey]:

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from twinbus.core.entity import rule_from_json, rule_to_json
-from twinbus.core.rights import AuthorizationRule, Right, check_rules
+from twinbus.core.rights import AuthorizationRule, Right, check_rules, dated
 from twinbus.core.sas import DEV_KEY_NAME, DEV_KEY_TEXT, Secret, key_from
-from twinbus.errors import ConfigError, EntityExists, EntityNotFound
+from twinbus.errors import ArgumentError, ConfigError, EntityExists, EntityNotFound
 from twinbus.store.base import Store
 
 # The rule that every namespace is born with; the real service uses the same name.
@@ -37,32 +37,32 @@ def load_rules(store: Store) -> list[AuthorizationRule]:
     return _parse(store.setting(SETTING))
 
 
-def save_rules(store: Store, rules: Sequence[AuthorizationRule]) -> None:
+def save_rules(store: Store, rules: Sequence[AuthorizationRule], now_ms: int) -> None:
     """Keep these rules instead of the old ones."""
     check_rules(rules)
-    store.put_setting(SETTING, json.dumps([rule_to_json(rule) for rule in rules]))
+    kept = dated(rules, load_rules(store), now_ms)
+    store.put_setting(SETTING, json.dumps([rule_to_json(rule) for rule in kept]))
 
 
-def ensure_root(store: Store) -> list[AuthorizationRule]:
+def ensure_root(store: Store, now_ms: int) -> list[AuthorizationRule]:
     """Make the root rule with random keys if the namespace has none; returns all."""
     rules = load_rules(store)
     if not any(rule.name == ROOT_RULE_NAME for rule in rules):
         root = AuthorizationRule(ROOT_RULE_NAME, Right.MANAGE, new_key(), new_key())
-        rules.insert(0, root)
-        save_rules(store, rules)
-    return rules
+        save_rules(store, [root, *rules], now_ms)
+    return load_rules(store)
 
 
-def merge_rules(store: Store, wanted: Iterable[AuthorizationRule]) -> None:
+def merge_rules(store: Store, wanted: Iterable[AuthorizationRule], now_ms: int) -> None:
     """Add rules that are missing and change those that differ; others stay."""
     rules = {rule.name: rule for rule in load_rules(store)}
     before = dict(rules)
     rules.update({rule.name: rule for rule in wanted})
     if rules != before:
-        save_rules(store, list(rules.values()))
+        save_rules(store, list(rules.values()), now_ms)
 
 
-def add_rule(store: Store, rule: AuthorizationRule) -> None:
+def add_rule(store: Store, rule: AuthorizationRule, now_ms: int) -> None:
     """Add a rule with a new name."""
     rules = load_rules(store)
     if any(other.name == rule.name for other in rules):
@@ -70,20 +70,38 @@ def add_rule(store: Store, rule: AuthorizationRule) -> None:
             f"The authorization rule '{rule.name}' already exists. "
             "Delete it first, or choose another name."
         )
-    save_rules(store, [*rules, rule])
+    save_rules(store, [*rules, rule], now_ms)
 
 
-def delete_rule(store: Store, name: str) -> None:
+def put_rule(store: Store, name: str, rights: Right, now_ms: int) -> AuthorizationRule:
+    """Make a rule with new keys, or give an old one other rights."""
+    rules = {rule.name: rule for rule in load_rules(store)}
+    if name in rules:
+        rules[name] = dataclasses.replace(rules[name], rights=rights)
+    else:
+        rules[name] = AuthorizationRule(name, rights, new_key(), new_key())
+    if name == ROOT_RULE_NAME and rights != Right.MANAGE:
+        raise ArgumentError(
+            f"'{name}' keeps all rights: without them nobody could change it again."
+        )
+    save_rules(store, list(rules.values()), now_ms)
+    return rules[name]
+
+
+def delete_rule(store: Store, name: str, now_ms: int) -> None:
     """Remove a rule; the root rule stays."""
     rule = find_rule(load_rules(store), name)
     if rule.name == ROOT_RULE_NAME:
         raise ConfigError(
             f"'{name}' cannot be deleted. Give it new keys with `keys regenerate`."
         )
-    save_rules(store, [other for other in load_rules(store) if other != rule])
+    rest = [other for other in load_rules(store) if other != rule]
+    save_rules(store, rest, now_ms)
 
 
-def regenerate_key(store: Store, name: str, *, secondary: bool) -> AuthorizationRule:
+def regenerate_key(
+    store: Store, name: str, now_ms: int, *, secondary: bool
+) -> AuthorizationRule:
     """Give a rule another primary or secondary key; the old one ends at once."""
     rules = load_rules(store)
     old = find_rule(rules, name)
@@ -91,7 +109,7 @@ def regenerate_key(store: Store, name: str, *, secondary: bool) -> Authorization
         new = dataclasses.replace(old, secondary_key=new_key())
     else:
         new = dataclasses.replace(old, primary_key=new_key())
-    save_rules(store, [new if rule is old else rule for rule in rules])
+    save_rules(store, [new if rule is old else rule for rule in rules], now_ms)
     return new
 
 

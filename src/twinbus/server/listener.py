@@ -8,7 +8,6 @@ new protocol.
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import ipaddress
 import socket
@@ -17,8 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from twinbus import limits
 from twinbus.errors import ConfigError
+from twinbus.server.entrance import Entrance, ProtocolFactory
 
 # In the order in which the ready line lists them.
 KINDS = ("amqp", "amqps", "http", "https")
@@ -29,8 +28,6 @@ HTTP_KINDS = frozenset({"http", "https"})
 # As many as the kernel takes by default: a fleet that comes back connects at once.
 _BACKLOG = 4096
 _PORT_MAX = 65535
-
-ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,23 +119,16 @@ def queue(bound: socket.socket, kind: str) -> None:
         raise ConfigError(_bind_text(error, f"{host}:{port}", kind)) from error
 
 
-async def listen(
+def listen(
     bound: socket.socket,
     kind: str,
     factory: ProtocolFactory,
     tls: ssl.SSLContext | None,
-) -> asyncio.Server:
+    is_busy: Callable[[], bool] = lambda: False,
+) -> Entrance:
     """Let clients in; each gets a protocol of its own."""
     queue(bound, kind)
-    loop = asyncio.get_running_loop()
-    seconds = limits.HANDSHAKE_SECONDS_MAX if tls else None
-    return await loop.create_server(
-        factory,
-        sock=bound,
-        backlog=_BACKLOG,
-        ssl=tls,
-        ssl_handshake_timeout=seconds,
-    )
+    return Entrance(bound, factory, tls, is_busy)
 
 
 def _resolve(host: str, port: int) -> tuple[int, Any]:

@@ -25,8 +25,11 @@ T = TypeVar("T")
 def containers_at(namespace: Namespace, path: EntityPath) -> list[int]:
     """The containers that a path means: all of an entity, or one sub-queue of it.
 
-    Those of a topic include its subscriptions'.
+    Those of a topic include its subscriptions', and those of the namespace are all.
     """
+    if path.is_namespace:
+        every = list(namespace.entities)
+        return [one.container(sub_queue) for one in every for sub_queue in SubQueue]
     entity = namespace.entities.get(path)
     if path.sub_queue is not SubQueue.NONE:
         return [entity.container(path.sub_queue)]
@@ -42,19 +45,30 @@ def purge(namespace: Namespace, path: EntityPath) -> int:
     return sum(map(namespace.store.purge, containers_at(namespace, path)))
 
 
-def reset(namespace: Namespace, config: NamespaceConfig, now_ms: int) -> None:
-    """Forget all entities with everything in them, and make the configured ones."""
+def reset(namespace: Namespace, config: NamespaceConfig, now_ms: int) -> int:
+    """Forget all entities with everything in them, and make the configured ones.
+
+    Returns how many were there.
+    """
+    deleted = len(namespace.entities)
     for entity in namespace.entities:
         # A subscription may have gone with its topic.
         if namespace.entities.find(entity.key) is entity:
             namespace.delete(entity.path)
     provision(namespace, config, now_ms)
+    return deleted
 
 
 async def purge_in_turn(host: Host, path: EntityPath) -> int:
     """Purge while clients are there; who held a session there has lost it."""
-    purged = await in_turn(host, lambda namespace, _: purge(namespace, path))
-    gone = set(containers_at(host.namespace, path))
+    gone: set[int] = set()
+
+    def work(namespace: Namespace, now_ms: int) -> int:
+        del now_ms
+        gone.update(containers_at(namespace, path))
+        return purge(namespace, path)
+
+    purged = await in_turn(host, work)
     for (container, nonce), holder in list(host.session_holders.items()):
         if container in gone:
             del host.session_holders[container, nonce]
@@ -62,9 +76,11 @@ async def purge_in_turn(host: Host, path: EntityPath) -> int:
     return purged
 
 
-async def reset_in_turn(host: Host, config: NamespaceConfig) -> None:
+async def reset_in_turn(host: Host, config: NamespaceConfig) -> int:
     """Reset while clients are there; links to what is gone are detached."""
-    await in_turn(host, lambda namespace, now_ms: reset(namespace, config, now_ms))
+    return await in_turn(
+        host, lambda namespace, now_ms: reset(namespace, config, now_ms)
+    )
 
 
 async def in_turn(host: Host, work: Callable[[Namespace, int], T]) -> T:

@@ -6,13 +6,14 @@ delivered often enough, what happens when it expires. Nothing here knows of link
 
 After a turn, `router.ready` names the containers in which something became receivable
 and `ended_sessions` the session locks that ran out; the host reads and clears both.
+So it does with `rules_changed`, after which claims are looked at again.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from twinbus import limits
 from twinbus.core.names import EntityPath
@@ -26,6 +27,8 @@ from twinbus.errors import (
     PeerError,
     QuotaExceeded,
 )
+from twinbus.server import keys
+from twinbus.server.config import NamespaceConfig
 from twinbus.server.entities import Entities, Entity
 from twinbus.server.letter import Letter
 from twinbus.server.routing import DESCRIPTION, REASON, Router, expiry
@@ -45,6 +48,10 @@ from twinbus.wire.sections import PING_CONTENT_TYPE, Incoming
 _SWEEP_MAX = 500
 _IDLE_CHECK_MS = 10_000
 
+_CREATED = "namespace_created_ms"
+
+T = TypeVar("T")
+
 
 class Namespace:
     """The rules of one namespace."""
@@ -59,7 +66,12 @@ class Namespace:
     ) -> None:
         self.name = name
         self.store = store
+        # What it was set up from, and what a reset brings back.
+        self.config = NamespaceConfig(name)
         self.entities = Entities(store)
+        # The namespace's own authorization rules; those of entities are with them.
+        self.rules = keys.load_rules(store)
+        self.rules_changed = False
         self.router = Router(store, self.entities)
         self.ended_sessions: list[SessionEnded] = []
         self.deleted: list[Entity] = []
@@ -68,6 +80,29 @@ class Namespace:
         self._bucket = Bucket(rate) if rate is not None else None
         self._new_id = new_id
         self._idle_checked_ms = 0
+
+    def reload(self) -> None:
+        """Read what is kept in memory anew from the store, after a rollback."""
+        self.entities.reload()
+        self.rules = keys.load_rules(self.store)
+
+    def created_ms(self, now_ms: int) -> int:
+        """When the namespace was made: at the latest with its first entity."""
+        kept = self.store.setting(_CREATED)
+        if kept is not None:
+            return int(kept)
+        return min((entity.created_ms for entity in self.entities), default=now_ms)
+
+    def note_created(self, now_ms: int) -> None:
+        """Remember when the namespace was made, unless that is known already."""
+        self.store.put_setting(_CREATED, str(self.created_ms(now_ms)))
+
+    def change_rules(self, change: Callable[[Store], T]) -> T:
+        """Let `change` write authorization rules of the namespace, and know of it."""
+        result = change(self.store)
+        self.rules = keys.load_rules(self.store)
+        self.rules_changed = True
+        return result
 
     # -- sending ---------------------------------------------------------------------
 

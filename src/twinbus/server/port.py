@@ -5,6 +5,8 @@ A port serves one namespace; where host names are real, others can be reached by
 
 from __future__ import annotations
 
+import asyncio
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -40,6 +42,8 @@ class NamespacePort:
     by_address: Counter[str] = field(default_factory=Counter)
     # Connections that have put no token yet, in the order in which they came.
     unclaimed: dict[ServerConnection, None] = field(default_factory=dict)
+    # When a client with a claim last sent something, by the loop's time.
+    active_at: float = -math.inf
     # Tokens that were refused.
     failures: Failures = field(default_factory=Failures)
 
@@ -72,6 +76,11 @@ class NamespacePort:
             self.by_address[address] -= 1
             if self.by_address[address] <= 0:
                 del self.by_address[address]
+
+    def is_busy(self) -> bool:
+        """Whether clients with a claim are at work."""
+        since = asyncio.get_running_loop().time() - self.active_at
+        return since * 1000 < limits.BUSY_MS
 
     def choose(self, hostname: str | None) -> Host:
         """The namespace that a client's `open` asks for."""

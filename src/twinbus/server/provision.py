@@ -40,7 +40,8 @@ def provision(namespace: Namespace, config: NamespaceConfig, now_ms: int) -> Non
         for subscription in topic.subscriptions:
             is_new = subscription.description.key in made
             _add_rules(namespace, subscription, is_new, now_ms)
-    keys.merge_rules(namespace.store, config.authorization_rules)
+    wanted = config.authorization_rules
+    namespace.change_rules(lambda store: keys.merge_rules(store, wanted, now_ms))
 
 
 def _descriptions(config: NamespaceConfig) -> Iterator[Description]:

@@ -72,6 +72,8 @@ class ReceiveNode:
 
     def on_flow(self) -> None:
         """The client changed its credit."""
+        # A drain is answered by the turn that has seen this credit, not by one before.
+        self._draining = False
         if self.link.credit > 0 or self.link.drain:
             self.connection.host.hungry(self.container)
         if self.link.echo and not self.link.drain:

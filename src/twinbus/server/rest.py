@@ -23,7 +23,7 @@ from starlette.types import Receive, Scope, Send
 
 from twinbus import limits
 from twinbus.core.names import SubQueue
-from twinbus.core.rights import Claim, allowed
+from twinbus.core.rights import Claim, Right, RulesOf, allowed, standing
 from twinbus.errors import (
     ArgumentError,
     Bug,
@@ -44,6 +44,7 @@ from twinbus.server.admin_xml import ERROR_TYPE, write_error
 from twinbus.server.entities import Entity
 from twinbus.server.host import Host
 from twinbus.server.http_auth import Asked, proved
+from twinbus.server.http_request import check_authority, read_body
 from twinbus.server.namespace import Namespace
 from twinbus.server.port import NamespacePort
 from twinbus.server.rest_messages import (
@@ -65,7 +66,6 @@ HEADERS_AS_SENT = "headers_as_sent"
 
 _T = TypeVar("_T")
 
-_AUTHORITY = re.compile(r"[A-Za-z0-9._\-\[\]:]{1,255}")
 _SECONDS = re.compile(r"[0-9]{1,9}")
 # What the SDKs wait as well when a server is busy.
 _BUSY_SECONDS = 10
@@ -140,8 +140,7 @@ class _Exchange:
 
     async def answer(self) -> Response:
         """Admit the request and carry it out; refusals are raised."""
-        if not _AUTHORITY.fullmatch(self._authority):
-            raise ArgumentError("The Host of the request is missing or odd.")
+        check_authority(self._authority)
         claim = self._admit()
         errand = self._errand
         entity = self._host.namespace.entities.get(errand.path)
@@ -209,17 +208,12 @@ class _Exchange:
             await room.wait()
 
     async def _body(self, entity: Entity) -> bytes:
-        chunks: list[bytes] = []
-        size_bytes = 0
-        async for chunk in self._request.stream():
-            size_bytes += len(chunk)
-            if size_bytes > entity.message_bytes_max:
-                raise MessageTooLarge(
-                    f"The body has more than {entity.message_bytes_max} bytes, the "
-                    f"most that '{entity.name}' takes."
-                )
-            chunks.append(chunk)
-        return b"".join(chunks)
+        bytes_max = entity.message_bytes_max
+        too_large = MessageTooLarge(
+            f"The body has more than {bytes_max} bytes, the most that "
+            f"'{entity.name}' takes."
+        )
+        return await read_body(self._request, bytes_max, too_large)
 
     # -- receive -----------------------------------------------------------------------
 
@@ -237,8 +231,11 @@ class _Exchange:
         left_seconds = claim.expires_s - self._host.token_clock.now_ms() / 1000
         wait_seconds = min(self._wait_seconds(), left_seconds)
         # There is no body; whatever comes next is the client going away.
-        await self._request.body()
+        too_large = ArgumentError("A receive has no body. Leave it out.")
+        await read_body(self._request, limits.HANDSHAKE_BYTES_MAX, too_large)
         gone: asyncio.Future[Any] = asyncio.ensure_future(self._gone())
+        waiter = _Waiter(catch, claim, lambda key: self._port.rules_of(self._host, key))
+        self._host.claim_holders.add(waiter)
         self._catches.add(catch)
         catch.open(wait_seconds)
         try:
@@ -251,6 +248,7 @@ class _Exchange:
             caught = catch.done.result()
         finally:
             gone.cancel()
+            self._host.claim_holders.discard(waiter)
             self._catches.discard(catch)
             catch.close()
         return Response(status_code=204) if caught is None else self._shown(caught)
@@ -316,6 +314,21 @@ class _Exchange:
         command = _Work(work, size_bytes)
         self._host.submit(command)
         return await command.done
+
+
+class _Waiter:
+    """Somebody who waits for a message with a claim (`host.ClaimHolder`)."""
+
+    def __init__(self, catch: Catch, claim: Claim, rules_of: RulesOf) -> None:
+        self._catch = catch
+        self._claim = claim
+        self._rules_of = rules_of
+
+    def rules_changed(self) -> None:
+        """Who lost his key waits no longer."""
+        left = standing(self._claim, self._rules_of)
+        if left is None or Right.LISTEN not in left.rights:
+            self._catch.refuse(Unauthorized("The key of the token is gone."))
 
 
 def _sending(

@@ -120,6 +120,10 @@ class Catch:
         self._caught = None
         self._finish(error)
 
+    def refuse(self, error: TwinbusError) -> None:
+        """Nothing more for this one; a message that is on its way goes back."""
+        self._finish(error)
+
     # -- time ------------------------------------------------------------------------
 
     def _give_up(self) -> None:

@@ -25,6 +25,7 @@ from twinbus.core.rights import AuthorizationRule
 from twinbus.errors import TwinbusError
 from twinbus.server import keys, listener
 from twinbus.server.config import NamespaceConfig
+from twinbus.server.entrance import Entrance, ProtocolFactory
 from twinbus.server.host import Host
 from twinbus.server.jwt import BearerTokens, JwtOptions
 from twinbus.server.listener import ListenOptions
@@ -90,7 +91,9 @@ def set_up(namespace: Namespace, config: NamespaceConfig, now_ms: int) -> None:
     store = namespace.store
     store.begin()
     try:
-        keys.ensure_root(store)
+        namespace.change_rules(lambda store: keys.ensure_root(store, now_ms))
+        namespace.note_created(now_ms)
+        namespace.config = config
         provision(namespace, config, now_ms)
         store.commit()
     except BaseException:
@@ -111,10 +114,9 @@ class Supervisor:
         self.ports: dict[str, NamespacePort] = {}
         self._clock = clock or SystemClock()
         self._connect = connect or _server_connection()
-        self._rules: dict[Host, list[AuthorizationRule]] = {}
         self._tokens: dict[Host, BearerTokens] = {}
         self._bound: dict[str, dict[str, socket.socket]] = {}
-        self._servers: list[asyncio.Server] = []
+        self._entrances: list[Entrance] = []
         self._http: list[HttpServer] = []
         self._joining: asyncio.Task[None] | None = None
         self._tls: ssl.SSLContext | None = None
@@ -133,7 +135,7 @@ class Supervisor:
             for port in self.ports.values():
                 port.hosts = hosts
             for name in self.ports:
-                await self._listen(name)
+                self._listen(name)
             if listener.HTTP_KINDS & set(self.options.listen.first_ports):
                 self._joining = asyncio.create_task(self._join_http())
                 self._joining.add_done_callback(_report)
@@ -181,26 +183,27 @@ class Supervisor:
         self.ports[config.name] = NamespacePort(host, self.rules_of, self._tokens.get)
         if tokens is not None:
             self._tokens[host] = tokens
-        rules = keys.load_rules(namespace.store)
-        self._rules[host] = keys.with_dev_key(rules) if self.options.dev else rules
         # Time may have passed while nobody served: locks and messages have ended.
         host.tick()
         log.info("namespace %s: %d entities", config.name, len(namespace.entities))
 
-    async def _listen(self, name: str) -> None:
+    def _listen(self, name: str) -> None:
         port = self.ports[name]
         for kind, bound in self._bound[name].items():
             if kind in listener.HTTP_KINDS:
                 # Clients that come before `_join_http` is done wait for it.
                 listener.queue(bound, kind)
             else:
-                await self._serve(bound, kind, lambda: self._connect(port))
+                self._serve(bound, kind, lambda: self._connect(port))
 
-    async def _serve(
-        self, bound: socket.socket, kind: str, factory: listener.ProtocolFactory
-    ) -> None:
+    def _serve(self, bound: socket.socket, kind: str, factory: ProtocolFactory) -> None:
         tls = self._tls if kind in listener.TLS_KINDS else None
-        self._servers.append(await listener.listen(bound, kind, factory, tls))
+        entrance = listener.listen(bound, kind, factory, tls, self._is_busy)
+        self._entrances.append(entrance)
+
+    def _is_busy(self) -> bool:
+        """All namespaces share a loop, so one that has work is enough."""
+        return any(port.is_busy() for port in self.ports.values())
 
     async def _join_http(self) -> None:
         """Serve HTTP as soon as its modules are there: a fifth of a start is theirs."""
@@ -212,14 +215,15 @@ class Supervisor:
                 http = module.HttpServer(port, self._connect)
                 self._http.append(http)
                 for kind, bound in asked.items():
-                    await self._serve(bound, kind, http.protocol)
+                    self._serve(bound, kind, http.protocol)
 
     # -- running -------------------------------------------------------------------
 
     def rules_of(self, host: Host, scope_key: str) -> Sequence[AuthorizationRule]:
         """The rules of a namespace (the empty key), or of a queue or topic in it."""
         if not scope_key:
-            return self._rules[host]
+            rules = host.namespace.rules
+            return keys.with_dev_key(rules) if self.options.dev else rules
         entity = host.namespace.entities.find(scope_key)
         return getattr(entity and entity.description, "authorization_rules", ())
 
@@ -241,9 +245,8 @@ class Supervisor:
         if host in _EVERY_ADDRESS:
             host = "localhost"
         if self.options.dev:
-            root = keys.find_rule(
-                self._rules[self.ports[name].host], keys.ROOT_RULE_NAME
-            )
+            rules = self.rules_of(self.ports[name].host, "")
+            root = keys.find_rule(rules, keys.ROOT_RULE_NAME)
             port = ports.get("amqp")
             return sas.format_connection_string(
                 host, port, root.name, root.primary_key, dev=True
@@ -261,9 +264,9 @@ class Supervisor:
         if self._joining is not None:
             self._joining.cancel()
             await asyncio.wait([self._joining])
-        servers, self._servers = self._servers, []
-        for server in servers:
-            server.close()
+        entrances, self._entrances = self._entrances, []
+        for entrance in entrances:
+            entrance.close()
         ports, self.ports = self.ports, {}
         await _close_connections(list(ports.values()))
         https, self._http = self._http, []
