@@ -18,7 +18,8 @@ SECONDS ?= 600
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup system peers lint format test fuzz bench campaigns soak serve clean
+.PHONY: help setup system peers lint format test drill drills fuzz bench campaigns soak
+.PHONY: serve clean
 
 help: ## Print this help
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sort | \
@@ -89,8 +90,18 @@ format: $(VENV)/.stamp ## Rewrite the sources in the project's format
 	$(RUN) -m ruff format .
 	$(RUN) -m ruff check --fix .
 
+# Most tests wait for servers, so two at once take little more than half the time.
 test: setup lint ## Set up, lint, and run the whole test suite
-	$(RUN) -m pytest
+	$(RUN) -m pytest --numprocesses 2 --dist loadfile
+
+# Needs the package and Java, and nothing else that the tests need.
+drill: $(VENV)/.stamp ## Rehearse an outage end to end (FAULT=kill|stop|cut SEED=...)
+	@mkdir -p build
+	$(RUN) -m twinbus.cli.main drill --report build/drill.html \
+		$(if $(FAULT),--fault $(FAULT)) $(if $(SEED),--seed $(SEED))
+
+drills: $(VENV)/.stamp ## Rehearse it thirty times: ten seeds, three faults
+	$(RUN) -m pytest -m campaign --timeout 0 tests/drill -rA
 
 fuzz: setup ## Fuzz every parser (CASES=1000000)
 	$(RUN) -m tests.fuzz --cases $(CASES)

@@ -20,6 +20,7 @@ from bench.machine import machine
 from bench.pairing import pairing
 from bench.plan import Plan
 from bench.sdk import sdk
+from bench.syphon import syphon
 from bench.throughput import throughput
 
 LATEST = Path(__file__).resolve().parent / "latest.json"
@@ -30,6 +31,7 @@ WORKLOADS: dict[str, Sequence[Workload]] = {
     "server": (throughput, deep, sdk),
     "client": (clients,),
     "pairing": (pairing,),
+    "syphon": (syphon,),
 }
 
 

@@ -13,6 +13,8 @@ class Plan:
     folder: Path
     peers: bool = True
     rounds: int = 5
+    # Whether a round that is not counted comes first, where that is up to the plan.
+    warm_up: bool = True
     messages: int = 20_000
     # The two depths between which a receive may not slow down.
     shallow: int = 10_000
@@ -24,6 +26,8 @@ class Plan:
     # Of each part of a comparison, and the parts of a round.
     pairing_messages: int = 2_000
     pairing_parts: int = 20
+    # Of one drain, over ten backlog queues.
+    syphon_messages: int = 100_000
 
     @classmethod
     def quick(cls, folder: Path, peers: bool) -> Plan:
@@ -32,6 +36,7 @@ class Plan:
             folder,
             peers,
             rounds=1,
+            warm_up=False,
             messages=400,
             shallow=500,
             deep=2_000,
@@ -41,4 +46,5 @@ class Plan:
             tasks_max=4,
             pairing_messages=100,
             pairing_parts=2,
+            syphon_messages=1_000,
         )

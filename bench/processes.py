@@ -6,7 +6,9 @@ answer has an end: a child that is silent is killed and the bench stops with its
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import select
 import subprocess
 import sys
@@ -24,14 +26,7 @@ _ANSWER_SECONDS_MAX = 300.0
 _STOP_SECONDS_MAX = 30.0
 NAMESPACE = "contoso"
 # A million messages of 1 KiB are more than a queue takes by default.
-_CONFIG = {
-    "namespaces": [
-        {
-            "name": NAMESPACE,
-            "queues": [{"name": QUEUE, "max_size_in_megabytes": 5120}],
-        }
-    ]
-}
+_SIZE_MB = 5120
 
 
 class Child:
@@ -107,11 +102,14 @@ def _target(child: Child) -> Target:
 
 
 @contextmanager
-def twinbus(folder: Path, *, https: bool = False) -> Iterator[Target]:
+def twinbus(
+    folder: Path, *, https: bool = False, queues: Sequence[str] = (QUEUE,)
+) -> Iterator[Target]:
     """Run our server on a data folder, as a user starts it."""
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "namespaces.json"
-    config.write_text(json.dumps(_CONFIG))
+    made = [{"name": name, "max_size_in_megabytes": _SIZE_MB} for name in queues]
+    config.write_text(json.dumps({"namespaces": [{"name": NAMESPACE, "queues": made}]}))
     command = ["-m", "twinbus.cli.main", "serve", "--dev", "--namespace", NAMESPACE]
     command += ["--data", str(folder / "data"), "--config", str(config)]
     command += ["--amqp-port", "0", "--http-port", "0", "--log-level", "warning"]
@@ -147,7 +145,14 @@ def worker(
     target: Target, log: Path, module: str = "bench.worker", *arguments: str
 ) -> Iterator[Child]:
     """Run a client of a server."""
-    child = Child(["-m", module, *arguments, json.dumps(asdict(target))], log)
+    with running(log, module, *arguments, json.dumps(asdict(target))) as child:
+        yield child
+
+
+@contextmanager
+def running(log: Path, module: str, *arguments: str) -> Iterator[Child]:
+    """Run a module that says when it is ready, and then answers."""
+    child = Child(["-m", module, *arguments], log)
     try:
         child.read()
         yield child
@@ -161,3 +166,18 @@ def resident_mib(pid: int) -> float:
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024
     raise RuntimeError(f"process {pid} has no memory")
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time of a process and of all below it, also of those that ended."""
+    spent = 0.0
+    # A process or a thread may end just now.
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        # Behind the name, which may hold anything: fields 14 to 17.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        spent += sum(int(each) for each in fields[11:15]) / os.sysconf("SC_CLK_TCK")
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                children = (task / "children").read_text().split()
+                spent += sum(cpu_seconds(int(child)) for child in children)
+    return spent

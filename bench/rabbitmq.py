@@ -7,6 +7,7 @@ machine's own broker, if there is one, is neither used nor disturbed.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -14,6 +15,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from bench.target import Missing, Target
@@ -58,6 +60,13 @@ def rabbitmq(folder: Path) -> Iterator[Target | Missing]:
     (folder / "rabbitmq.conf").write_text(config)
     (folder / "enabled_plugins").write_text(PLUGINS)
     (folder / "env.conf").write_text("")
+    # For whoever gives commands to this broker.
+    own = {
+        name: value
+        for name, value in environment.items()
+        if name.startswith(("HOME", "RABBITMQ_", "ERL_"))
+    }
+    (folder / "environment.json").write_text(json.dumps(own))
     # It gives credit for 65,536, and is a tenth faster when fewer are on their way.
     target = Target("127.0.0.1", amqp_port, "/queue/{}", "guest", "guest", window=1000)
     log = (folder / "start.log").open("wb")
@@ -68,7 +77,8 @@ def rabbitmq(folder: Path) -> Iterator[Target | Missing]:
                 command, env=environment, cwd=folder, stdout=log, stderr=log
             )
             children.append(child)
-        yield _started(target, children[1], folder)
+        broker = children[1]
+        yield _started(replace(target, pid=broker.pid), broker, folder)
     finally:
         # The broker before the name server that it is registered with.
         for child in reversed(children):

@@ -270,9 +270,10 @@ BACKLOG_GAP_MAX = 10
 # With something left that is locked by somebody, the queues are looked at this often.
 SYPHON_LEFT_SECONDS = 5.0
 # What a receive of a task waits for the first message of a queue that has some, and
-# for those after it.
+# for those after it. Whatever comes of the wait, the receive ends with a drain, which
+# says for certain that nothing is ready; and a task slot does nothing meanwhile.
 SYPHON_FIRST_SECONDS = 1.0
-SYPHON_NEXT_SECONDS = 0.2
+SYPHON_NEXT_SECONDS = 0.05
 # A queue that a task found empty is tried again after this, while others have work.
 SYPHON_EMPTY_SECONDS = 30.0
 # How often a task says how far it is.

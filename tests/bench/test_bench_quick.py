@@ -43,7 +43,18 @@ FIGURES = {
         "paired_send_batches_vs_sdk",
         "paired_send_single_vs_sdk",
     ),
+    "syphon": (
+        "syphon_two_tasks_vs_one",
+        "syphon_two_tasks_vs_one_far",
+        "syphon_one_task_vs_pump",
+        "syphon_per_second",
+        "pump_per_second",
+        "pump_cpu_us_primary",
+    ),
 }
+
+# By workload: a figure that needs a peer.
+PEERED = {"server": "server_send_vs_rabbitmq", "syphon": "syphon_vs_shovel"}
 
 
 def quick(workload: str, folder: Path) -> tuple[dict[str, Any], str]:
@@ -60,7 +71,14 @@ def test_every_workload_is_tried() -> None:
     assert FIGURES.keys() == WORKLOADS.keys()
 
 
-@pytest.mark.parametrize("workload", FIGURES)
+# Several Spark sessions start and drain: too long for every run of the tests.
+LONG = {"syphon": pytest.mark.campaign}
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [pytest.param(each, marks=LONG.get(each, ())) for each in FIGURES],
+)
 def test_every_workload_of_ours_runs(workload: str, tmp_path: Path) -> None:
     results, printed = quick(workload, tmp_path)
 
@@ -70,9 +88,10 @@ def test_every_workload_of_ours_runs(workload: str, tmp_path: Path) -> None:
     goals = [name for name in GOALS if name in results]
     assert goals
     assert all(name in printed for name in goals)
-    if workload == "server":
+    beside = PEERED.get(workload)
+    if beside is not None:
         # A peer that was not there is named, and so are the figures without it.
-        assert results["server_send_vs_rabbitmq"] is None
+        assert results[beside] is None
         assert "missing_rabbitmq" in results
 
 

@@ -31,10 +31,10 @@ from twinbus.errors import (
 FAILED = 1
 NOT_TRIED = 2
 
-# Each is a module beside this one with an `app`. The first is a command, the others
-# are groups of commands.
+# Each is a module beside this one with an `app`: a command, or a group of commands.
+COMMANDS = ("serve", "drill", "syphon")
 PARTS = (
-    "serve",
+    *COMMANDS,
     "namespace",
     "queue",
     "topic",
@@ -42,6 +42,7 @@ PARTS = (
     "rule",
     "keys",
     "message",
+    "backlog",
 )
 
 _HELP = "A Service-Bus-compatible namespace server, and its administration."
@@ -63,7 +64,7 @@ def build(parts: Sequence[str] = PARTS) -> typer.Typer:
     app.callback()(_top)
     for part in parts:
         module = importlib.import_module(f"twinbus.cli.{part}")
-        app.add_typer(module.app, name=None if part == "serve" else part)
+        app.add_typer(module.app, name=None if part in COMMANDS else part)
     return app
 
 

@@ -1,0 +1,374 @@
+"""The director: lets the drill happen, part by part, with a child for every role.
+
+Owns the order of things and every wait; each wait has an end, after which the drill has
+failed and says what it was waiting for. Starts all processes and leaves none behind,
+whatever happens. What is to happen is the plan's; whether it was right is the judge's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, Protocol
+
+from twinbus.drill.children import Child, DrillFailed, Line, end_all, kill_leftovers
+from twinbus.drill.judge import Judgement, judge, read_histories
+from twinbus.drill.look import BACKLOG, empty, look
+from twinbus.drill.plan import PLACES, Plan
+from twinbus.drill.scene import Scene
+from twinbus.drill.site import Site
+from twinbus.errors import RemoteError
+from twinbus.testing.events import Event, Recorder
+
+_RECEIVERS = 2
+_SAMPLE_SECONDS = 0.5
+_PAINT_SECONDS = 0.25
+_EMPTY_SECONDS = 0.3
+_DRAINS_MAX = 3
+_DEATHS_MAX = 2
+
+# How long to wait for what. All of them are long: a wait that ends is a failed drill.
+_READY_SECONDS = 60.0
+_SPARK_SECONDS = 120.0
+_CHANGE_SECONDS = 30.0
+_SEND_SECONDS = 60.0
+_DRAIN_SECONDS = 180.0
+_SETTLE_SECONDS = 60.0
+
+
+class Screen(Protocol):
+    """Who watches."""
+
+    def show(self, scene: Scene) -> None:
+        """The numbers of the moment."""
+
+
+@dataclass(slots=True)
+class Performance:
+    """A drill that was carried through."""
+
+    plan: Plan
+    scene: Scene
+    judgement: Judgement
+    events: list[Event]
+    # When the drill began, as events count time.
+    begun_ms: float
+
+
+class Director:
+    """One drill."""
+
+    def __init__(self, plan: Plan, folder: Path, screen: Screen) -> None:
+        self.plan = plan
+        self.scene = Scene(plan)
+        self._screen = screen
+        self._run = token_hex(8)
+        self._folder = folder
+        self._history = folder / "history"
+        self._history.mkdir(parents=True)
+        self._recorder = Recorder(self._history / "director.jsonl")
+        self._begun_ms = self._recorder.now()
+        self._begun = 0.0
+        self._site = Site(plan, folder, self._run)
+        self._senders: list[Child] = []
+        self._receivers: list[Child] = []
+        self._syphon: Child | None = None
+        self._ready: set[str] = set()
+        self._done: set[str] = set()
+        self._drained = False
+        self._deaths = 0
+        self._replacing: asyncio.Task[None] | None = None
+        self._fault: Event | None = None
+        self._news = asyncio.Event()
+        self._failure: asyncio.Future[None] | None = None
+
+    # -- the whole of it ---------------------------------------------------------------
+
+    async def run(self) -> Performance:
+        """Carry it through; raises `DrillFailed` if that is not possible."""
+        loop = asyncio.get_running_loop()
+        self._begun = loop.time()
+        self._failure = loop.create_future()
+        script = loop.create_task(self._script())
+        beside = [loop.create_task(self._paint()), loop.create_task(self._sample())]
+        try:
+            watched: list[asyncio.Future[Any]] = [script, self._failure, *beside]
+            await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+            for each in watched[1:]:
+                if each.done():
+                    each.result()
+            return script.result()
+        finally:
+            for task in (script, *beside):
+                task.cancel()
+            await asyncio.gather(script, *beside, return_exceptions=True)
+            if not self._failure.done():
+                self._failure.cancel()
+            await self._clear(in_order=not script.cancelled())
+
+    async def _script(self) -> Performance:
+        await self._start()
+        await self._be_well()
+        await self._break()
+        await self._restore()
+        await self._bring_home()
+        await self._settle()
+        return await self._judge()
+
+    # -- the parts ---------------------------------------------------------------------
+
+    async def _start(self) -> None:
+        self._begin("start")
+        if self.plan.syphon == "spark":
+            self.scene.spark = "Spark is starting"
+        self._syphon = await self._child("syphon", f"syphon_{self.plan.syphon}")
+        await self._site.start()
+        self._give_job(self._syphon, 0)
+        for number in range(_RECEIVERS):
+            child = await self._child(f"receiver-{number}", "receiver")
+            self._receivers.append(child)
+            self._give_job(child, number)
+        for number in range(self.plan.senders):
+            child = await self._child(f"sender-{number}", "sender")
+            self._senders.append(child)
+            self._give_job(child, number)
+        everybody = {child.name for child in (*self._senders, *self._receivers)}
+        await self._until(
+            lambda: everybody <= self._ready, _READY_SECONDS, "everybody to be ready"
+        )
+
+    async def _be_well(self) -> None:
+        self._begin("healthy")
+        self.scene.traffic_at = self.scene.now
+        for child in self._senders:
+            child.tell(do="go")
+        await self._sleep_until(self.plan.fault_at_ms)
+
+    async def _break(self) -> None:
+        self._begin("outage")
+        fault = self._recorder.start("director", "fault", queue="primary")
+        fault.state = self.plan.fault
+        self._fault = fault
+        # Begun before it happens: clients notice sooner than this process.
+        lost = self._recorder.start("director", "restart")
+        await self._site.break_primary()
+        if self.plan.fault == "kill":
+            self._recorder.finish(lost)
+        await self._until_all_are("failed over", "fail over")
+        await self._sleep_until(self.plan.fault_at_ms + self.plan.outage_ms)
+
+    async def _restore(self) -> None:
+        self._begin("back")
+        await self._site.restore_primary()
+        assert self._fault is not None
+        self._recorder.finish(self._fault)
+        await self._until_all_are("healthy", "fail back")
+
+    async def _bring_home(self) -> None:
+        self._begin("home")
+        await self._until(
+            lambda: "syphon" in self._ready, _SPARK_SECONDS, "the syphon to start"
+        )
+        for _ in range(_DRAINS_MAX):
+            await self._drain()
+            await self._until(
+                self._traffic_is_over, self._traffic_seconds(), "the last sends"
+            )
+            if await self._becomes_empty(self._site.secondary_text, BACKLOG, 0):
+                return
+            # On a machine this busy an entity may have failed over once more.
+            self.scene.notes.append("The backlog had to be drained again.")
+        raise DrillFailed("The backlog does not become empty.")
+
+    async def _settle(self) -> None:
+        self._begin("settle")
+        # What is still there in the end is found by the final look, and told.
+        text = self._site.primary_text
+        await self._becomes_empty(text, PLACES, _SETTLE_SECONDS)
+        assert self._syphon is not None
+        self._syphon.release()
+        await end_all([*self._receivers, *self._senders])
+
+    async def _judge(self) -> Performance:
+        self._begin("judge")
+        left = await look(
+            self._recorder, self._site.primary_text, self._site.secondary_text
+        )
+        self._recorder.close()
+        events = await asyncio.to_thread(read_histories, self._history)
+        judgement = await asyncio.to_thread(judge, self.plan, events, left)
+        self._tick()
+        self.scene.end()
+        return Performance(self.plan, self.scene, judgement, events, self._begun_ms)
+
+    # -- waiting -----------------------------------------------------------------------
+
+    async def _until(
+        self, ready: Callable[[], bool], seconds: float, what: str
+    ) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                while not ready():
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            text = f"Waited {seconds:g} seconds for {what}, in vain."
+            raise DrillFailed(text) from None
+
+    async def _until_all_are(self, state: str, verb: str) -> None:
+        try:
+            await self._until(
+                lambda: self.scene.all_are(state), _CHANGE_SECONDS, f"all to {verb}"
+            )
+        except DrillFailed as error:
+            names = ", ".join(self.scene.not_yet(state))
+            raise DrillFailed(f"{error.text} Not yet: {names}.") from None
+
+    async def _sleep_until(self, at_ms: int) -> None:
+        """Until so long after the begin of the traffic."""
+        assert self.scene.traffic_at is not None
+        self._tick()
+        await asyncio.sleep(self.scene.traffic_at + at_ms / 1000 - self.scene.now)
+
+    def _traffic_is_over(self) -> bool:
+        return all(child.name in self._done for child in self._senders)
+
+    def _traffic_seconds(self) -> float:
+        assert self.scene.traffic_at is not None
+        end = self.scene.traffic_at + self.plan.traffic_ms / 1000
+        return max(end - self.scene.now, 0) + _SEND_SECONDS
+
+    async def _becomes_empty(
+        self, text: str, places: tuple[str, ...], seconds: float
+    ) -> bool:
+        """Whether nothing is left in these places, now or soon."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        while True:
+            try:
+                if await empty(text, places):
+                    return True
+            except RemoteError as error:
+                text = f"A namespace does not answer: {error.text}"
+                raise DrillFailed(text) from error
+            if loop.time() >= until:
+                return False
+            await asyncio.sleep(_EMPTY_SECONDS)
+
+    # -- the syphon --------------------------------------------------------------------
+
+    async def _drain(self) -> None:
+        """Bring home what is in the backlog now."""
+        assert self._syphon is not None
+        self._drained = False
+        self._syphon.tell(do="drain")
+        if self.plan.syphon == "spark":
+            await self._until(lambda: self._drained, _DRAIN_SECONDS, "Spark to drain")
+            return
+        text = self._site.secondary_text
+        if not await self._becomes_empty(text, BACKLOG, _DRAIN_SECONDS):
+            raise DrillFailed("The syphon does not empty the backlog.")
+
+    async def _replace_syphon(self) -> None:
+        """As whoever runs a syphon would: start it again."""
+        self._ready.discard("syphon")
+        syphon = await self._child("syphon", f"syphon_{self.plan.syphon}")
+        self._syphon = syphon
+        self._give_job(syphon, 0)
+        syphon.tell(do="drain")
+
+    # -- children ----------------------------------------------------------------------
+
+    async def _child(self, name: str, module: str) -> Child:
+        child = Child(name, self._folder, self._heard, self._gone)
+        await child.start(self._run, f"twinbus.drill.{module}")
+        return child
+
+    def _give_job(self, child: Child, number: int) -> None:
+        child.tell(
+            number=number,
+            plan=self.plan.to_values(),
+            history=str(self._history),
+            folder=str(self._folder),
+            **self._site.access(),
+        )
+
+    def _heard(self, child: Child, line: Line) -> None:
+        if "ready" in line:
+            self._ready.add(child.name)
+            if "seconds" in line:
+                self.scene.spark = f"Spark was ready after {line['seconds']} s"
+                self.scene.spark_seconds = line["seconds"]
+        if "accepted" in line:
+            self.scene.sender_says(child.name, line)
+        if "received" in line:
+            self.scene.receiver_says(child.name, line)
+        if "done" in line:
+            self._done.add(child.name)
+        if "moved" in line:
+            self.scene.moved = line["moved"]
+        if "drained" in line:
+            self._drained = True
+        self._news.set()
+
+    def _gone(self, child: Child) -> None:
+        """A child has ended."""
+        if not child.died or self._failure is None or self._failure.done():
+            return
+        self._deaths += 1
+        if self.plan.broken and self._deaths <= _DEATHS_MAX:
+            self.scene.notes.append(f"{child.name} died.")
+            if child is self._syphon:
+                self._replacing = asyncio.create_task(self._replace_syphon())
+                return
+            if child in self._senders:
+                self._senders.remove(child)
+                self.scene.forget_sender(child.name)
+                self._news.set()
+                return
+        text = f"{child.name} ended by itself: {child.last_words()} ({child.log})"
+        self._failure.set_exception(DrillFailed(text))
+
+    async def _clear(self, *, in_order: bool) -> None:
+        """End everything, and look whether it has ended."""
+        children = [*self._senders, *self._receivers]
+        if self._syphon is not None:
+            children.append(self._syphon)
+        if not in_order:
+            for child in children:
+                child.kill()
+        await asyncio.gather(end_all(children), self._site.close())
+        left = kill_leftovers(self._run)
+        if left:
+            self.scene.notes.append(f"Had to kill {len(left)} leftover processes.")
+
+    # -- beside the script -------------------------------------------------------------
+
+    def _begin(self, phase: str) -> None:
+        self._tick()
+        self.scene.begin(phase)
+        self._screen.show(self.scene)
+
+    def _tick(self) -> None:
+        self.scene.now = asyncio.get_running_loop().time() - self._begun
+
+    async def _paint(self) -> None:
+        while True:
+            self._tick()
+            self._screen.show(self.scene)
+            await asyncio.sleep(_PAINT_SECONDS)
+
+    async def _sample(self) -> None:
+        while True:
+            await asyncio.sleep(_SAMPLE_SECONDS)
+            backlog = await self._depths()
+            self._tick()
+            self.scene.sample(backlog)
+
+    async def _depths(self) -> dict[int, int]:
+        if self.scene.phase == "start":
+            return {}
+        return await self._site.depths()

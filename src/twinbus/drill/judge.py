@@ -1,0 +1,94 @@
+"""The judgement: whether every promise was kept, and if not, why.
+
+Owns what counts as a failure of the drill. Most of it is the history checker's verdict;
+beside that, a drill fails if a message was accepted and not received by its end, if a
+send raised an error, and if an entity did not fail over or back. Reads the histories of
+all processes. Knows nothing about how they came to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from twinbus.drill.plan import ENTITIES, Plan, rules
+from twinbus.testing.events import Event, load
+from twinbus.testing.history_health import Health
+from twinbus.testing.history_paired import PairedReport, check_paired
+from twinbus.testing.verdict import KINDS
+
+_FINDINGS_SHOWN = 3
+
+
+@dataclass(slots=True)
+class Judgement:
+    """What the drill has shown."""
+
+    report: PairedReport
+    # Why it failed, one sentence each; empty if it did not.
+    reasons: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return not self.reasons
+
+    def figures(self) -> dict[str, Any]:
+        """Plain values, for machines and for the report."""
+        verdict = self.report.verdict
+        return {
+            **self.report.figures(),
+            "ok": self.ok,
+            "reasons": self.reasons,
+            "counts": dict(verdict.counts),
+            "broken": dict(verdict.broken),
+            "findings": [str(each) for each in verdict.findings],
+        }
+
+
+def read_histories(folder: Path) -> list[Event]:
+    """All events of all processes."""
+    return [event for path in sorted(folder.glob("*.jsonl")) for event in load(path)]
+
+
+def judge(plan: Plan, events: Sequence[Event], left: int) -> Judgement:
+    """Judge a drill. `left` is how many messages the final look has found."""
+    report = check_paired(events, rules())
+    judgement = Judgement(report)
+    say = judgement.reasons.append
+    for kind, meaning in KINDS.items():
+        count = report.verdict.broken[kind]
+        if count:
+            say(f"{count:,} {kind}: {meaning}. {_examples(report, kind)}")
+    if left:
+        say(f"Messages that were still waiting at the end: {left:,}.")
+    if report.unknown or report.refused:
+        count = report.unknown + report.refused
+        say(f"Sends that did not succeed: {count:,}. A paired send never fails.")
+    for reason in _not_shown(plan, events):
+        say(reason)
+    return judgement
+
+
+def _examples(report: PairedReport, kind: str) -> str:
+    found = [each for each in report.verdict.findings if each.kind == kind]
+    texts = [f"{each.key or '-'} in {each.queue}: {each.text}" for each in found]
+    return "For example " + "; ".join(texts[:_FINDINGS_SHOWN]) + "."
+
+
+def _not_shown(plan: Plan, events: Sequence[Event]) -> list[str]:
+    """What a drill has to show, and this one has not."""
+    pairing = [event for event in events if event.op == "pairing"]
+    spans = [
+        (process, path)
+        for process, path, span in Health(pairing).spans()
+        if span.failed_over
+    ]
+    found = []
+    for number in range(plan.senders):
+        name = f"sender-{number}"
+        missing = [path for path in ENTITIES if (name, path) not in spans]
+        if missing:
+            found.append(f"{name} never failed over with {', '.join(missing)}.")
+    return found

@@ -1,0 +1,276 @@
+"""What a drill will do: how long, how much, to whom, and what breaks when.
+
+Owns every number and every choice by chance. All of them come from the seed, so the
+same seed sends the same messages, breaks the primary at the same moment and in the same
+way. Pure: no clock, no process, no connection.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from twinbus.errors import ConfigError
+from twinbus.pairing.naming import backlog_path
+from twinbus.testing.history_paired import PairedRules
+from twinbus.testing.verdict import QueueRules, Rules
+
+FAULTS = ("kill", "stop", "cut")
+SYPHONS = ("spark", "application")
+# Library or server broken on purpose; see `broken.py`.
+BROKEN = ("acknowledge-early", "complete-early", "deliver-pings")
+
+PRIMARY_NAME = "contoso"
+SECONDARY_NAME = "contoso-backlog"
+QUEUES = ("orders", "billing", "shipping")
+TOPIC = "events"
+SUBSCRIPTIONS = ("audit", "search")
+SESSION_QUEUE = "rooms"
+ENTITIES = (*QUEUES, TOPIC, SESSION_QUEUE)
+SESSIONS = tuple(f"room-{number}" for number in range(6))
+# The one with duplicate detection: there, not even a second copy may exist.
+DETECTING = "billing"
+PLACES = (
+    *QUEUES,
+    *(f"{TOPIC}/Subscriptions/{name}" for name in SUBSCRIPTIONS),
+    SESSION_QUEUE,
+)
+
+# Minutes in real life. A drill should not take long, so all of these are short.
+FAILOVER_SECONDS = 2.0
+PING_SECONDS = 1.0
+ATTEMPT_SECONDS = 1.5
+LOCK_SECONDS = 5.0
+BACKLOG_QUEUES = 4
+
+SECONDS = 30.0
+SECONDS_MIN = 15.0
+SECONDS_MAX = 600.0
+RATE = 300
+RATE_MAX = 1000
+SENDERS_MAX = 16
+# So that each sender meets the outage with each entity.
+MESSAGES_PER_SENDER_MIN = 60
+_OUTAGE_SECONDS_MIN = 6.0
+_TTL_MS = 3_600_000
+_DELAY_MS_MAX = 2_000
+_BODY_BYTES_MAX = 1500
+# Clients and brokers read one clock, but on a busy machine not at the same moment.
+_SLACK_MS = 50.0
+_WINDOW_MS = 600_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Shipment:
+    """One message, and when to send it, counted from the begin of the traffic."""
+
+    at_ms: int
+    path: str
+    key: str
+    body_bytes: int
+    session: str = ""
+    ttl_ms: int = 0
+    # To be delivered so much later.
+    delay_ms: int = 0
+
+    @property
+    def body(self) -> bytes:
+        """The contents: made from the key, so that nobody has to carry them."""
+        return hashlib.shake_128(self.key.encode()).digest(self.body_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A whole drill."""
+
+    seed: int
+    fault: str
+    senders: int
+    messages: int
+    traffic_ms: int
+    # From the begin of the traffic.
+    fault_at_ms: int
+    outage_ms: int
+    # How a cut looks: connections are refused, or everything on them is swallowed.
+    cut: str
+    syphon: str = "spark"
+    broken: str = ""
+
+    @property
+    def rate(self) -> float:
+        """Messages a second, of all senders together."""
+        return self.messages * 1000 / self.traffic_ms
+
+    @property
+    def fault_text(self) -> str:
+        """What happens to the primary, for people."""
+        return {
+            "kill": "its process is killed",
+            "stop": "its process hangs (SIGSTOP)",
+            "cut": f"it is cut off ({_CUTS[self.cut]})",
+        }[self.fault]
+
+    def shipments(self, sender: int) -> Iterator[Shipment]:
+        """What one sender sends, in the order of its time."""
+        chance = random.Random(f"{self.seed}/{sender}")  # noqa: S311
+        count = self.messages // self.senders + (sender < self.messages % self.senders)
+        step_ms = self.traffic_ms / count
+        for number in range(count):
+            path = ENTITIES[(number + sender) % len(ENTITIES)]
+            at_ms = int((number + chance.random()) * step_ms)
+            left_ms = self.traffic_ms - at_ms
+            yield Shipment(
+                at_ms=at_ms,
+                path=path,
+                key=f"s{sender}-{number}",
+                body_bytes=chance.randrange(16, _BODY_BYTES_MAX),
+                session=chance.choice(SESSIONS) if path == SESSION_QUEUE else "",
+                ttl_ms=_TTL_MS if chance.random() < 0.2 else 0,
+                delay_ms=_delay_ms(chance, left_ms) if path != SESSION_QUEUE else 0,
+            )
+
+    def to_values(self) -> dict[str, Any]:
+        """As plain values, for another process."""
+        return asdict(self)
+
+
+_CUTS = {"refuse": "connections are refused", "silence": "nothing gets through"}
+
+
+def _delay_ms(chance: random.Random, left_ms: int) -> int:
+    """A few messages are scheduled; not the last ones, whom everybody waits for."""
+    delay_ms = chance.randrange(500, _DELAY_MS_MAX)
+    return delay_ms if chance.random() < 0.02 and delay_ms < left_ms else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the command line was asked for."""
+
+    fault: str = "kill"
+    messages: int | None = None
+    seconds: float | None = None
+    senders: int = 3
+    seed: int = 1
+    syphon: str = "spark"
+    broken: str = ""
+
+
+def make_plan(wishes: Wishes) -> Plan:
+    """Work the wishes out; raises `ConfigError` for what cannot be."""
+    _check(wishes)
+    seconds, messages = _volume(wishes)
+    chance = random.Random(f"{wishes.seed}/plan")  # noqa: S311
+    # A fifth to a quarter of the time all is well.
+    fault_at = seconds * chance.uniform(0.2, 0.25)
+    outage = max(seconds * chance.uniform(0.35, 0.4), _OUTAGE_SECONDS_MIN)
+    return Plan(
+        seed=wishes.seed,
+        fault=wishes.fault,
+        senders=wishes.senders,
+        messages=messages,
+        traffic_ms=round(seconds * 1000),
+        fault_at_ms=round(fault_at * 1000),
+        outage_ms=round(outage * 1000),
+        cut=chance.choice(sorted(_CUTS)),
+        syphon=wishes.syphon,
+        broken=wishes.broken,
+    )
+
+
+def _volume(wishes: Wishes) -> tuple[float, int]:
+    """How many seconds, and how many messages."""
+    if wishes.messages is None:
+        seconds = SECONDS if wishes.seconds is None else wishes.seconds
+        return seconds, round(seconds * RATE)
+    seconds = wishes.messages / RATE
+    seconds = min(max(seconds, SECONDS_MIN), SECONDS)
+    return max(seconds, wishes.messages / RATE_MAX), wishes.messages
+
+
+def _check(wishes: Wishes) -> None:
+    _choice("--fault", wishes.fault, FAULTS)
+    _choice("--syphon", wishes.syphon, SYPHONS)
+    _choice("--broken", wishes.broken, ("", *BROKEN))
+    if wishes.messages is not None and wishes.seconds is not None:
+        raise ConfigError("Give --messages or --seconds, not both.")
+    if not 1 <= wishes.senders <= SENDERS_MAX:
+        raise ConfigError(f"--senders must be from 1 to {SENDERS_MAX}.")
+    if wishes.seconds is not None and not SECONDS_MIN <= wishes.seconds <= SECONDS_MAX:
+        raise ConfigError(f"--seconds must be from {SECONDS_MIN:g} to {SECONDS_MAX:g}.")
+    if wishes.messages is None:
+        return
+    low = MESSAGES_PER_SENDER_MIN * wishes.senders
+    high = round(SECONDS_MAX * RATE_MAX)
+    if not low <= wishes.messages <= high:
+        raise ConfigError(
+            f"--messages must be from {low} ({MESSAGES_PER_SENDER_MIN} for each "
+            f"sender) to {high}."
+        )
+
+
+def _choice(option: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        names = ", ".join(name for name in known if name)
+        raise ConfigError(f"{option} must be one of {names}, not '{value}'.")
+
+
+# -- the namespaces ------------------------------------------------------------------
+
+
+def primary_entities() -> dict[str, Any]:
+    """What the primary has."""
+    lock = {"lock_duration": f"PT{LOCK_SECONDS:g}S"}
+    queues: list[dict[str, Any]] = [{"name": name, **lock} for name in QUEUES]
+    for queue in queues:
+        queue["requires_duplicate_detection"] = queue["name"] == DETECTING
+    queues.append({"name": SESSION_QUEUE, "requires_session": True, **lock})
+    subscriptions = [{"name": name, **lock} for name in SUBSCRIPTIONS]
+    return {
+        "queues": queues,
+        "topics": [{"name": TOPIC, "subscriptions": subscriptions}],
+    }
+
+
+def secondary_entities(plan: Plan) -> dict[str, Any]:
+    """What the secondary has before the senders make the backlog queues: nothing.
+
+    Only for a syphon that will die they are there already, with a short lock, so that
+    nobody has to wait a minute for what it held.
+    """
+    if plan.broken != "complete-early":
+        return {}
+    lock = {"lock_duration": f"PT{LOCK_SECONDS:g}S"}
+    paths = (backlog_path(PRIMARY_NAME, index) for index in range(BACKLOG_QUEUES))
+    return {"queues": [{"name": path, **lock} for path in paths]}
+
+
+def rules() -> PairedRules:
+    """What the two namespaces and the library promise for these entities."""
+    plain = QueueRules(
+        lock_ms=LOCK_SECONDS * 1000,
+        # A server that hangs may deliver into a connection that nobody reads.
+        exact_counts=False,
+        strict_locks=True,
+    )
+    detecting = QueueRules(
+        lock_ms=LOCK_SECONDS * 1000,
+        exact_counts=False,
+        strict_locks=True,
+        duplicate_window_ms=_WINDOW_MS,
+    )
+    subscriptions = tuple(place for place in PLACES if place.startswith(f"{TOPIC}/"))
+    return PairedRules(
+        PRIMARY_NAME,
+        Rules(
+            default=plain,
+            queues={DETECTING: detecting},
+            routes={TOPIC: subscriptions},
+            slack_ms=_SLACK_MS,
+        ),
+        failover_interval_ms=FAILOVER_SECONDS * 1000,
+        restored_recorded=True,
+    )

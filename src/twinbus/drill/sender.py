@@ -1,0 +1,199 @@
+"""A child that sends: pairs two namespaces through the library, and goes on sending.
+
+Owns the traffic of one sender process. Each message leaves at its time, whatever has
+become of those before it, so an outage cannot slow the traffic down. Every send is
+written down before it begins and when it ends; so is what the pair tells. A send that
+raises is recorded and counted: it is what must never happen. Uses the public names of
+the library and no others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusError
+from azure.servicebus.management import ServiceBusAdministrationClient
+
+from twinbus.aio import (
+    EventKind,
+    MessageSender,
+    MessagingFactory,
+    PairingError,
+    PairingEvent,
+    SendAvailabilityPairedNamespaceOptions,
+)
+from twinbus.drill import broken
+from twinbus.drill.plan import (
+    ATTEMPT_SECONDS,
+    BACKLOG_QUEUES,
+    ENTITIES,
+    FAILOVER_SECONDS,
+    PING_SECONDS,
+    PRIMARY_NAME,
+    TOPIC,
+    Plan,
+    Shipment,
+)
+from twinbus.drill.stage import Line, Stage, act, say
+from twinbus.drill.traces import digest_of
+from twinbus.testing.history import Event, Recorder
+from twinbus.testing.history_health import record_pairing
+
+_SAY_SECONDS = 0.25
+_STATES = {
+    EventKind.SUSPECT: "suspect",
+    EventKind.FAILED_OVER: "failed over",
+    EventKind.RECOVERED: "healthy",
+    EventKind.FAILED_BACK: "healthy",
+}
+
+
+class Sending:
+    """One sender process at work."""
+
+    def __init__(self, job: Line) -> None:
+        self._number: int = job["number"]
+        self.name = f"sender-{self._number}"
+        self._plan = Plan(**job["plan"])
+        self._recorder = Recorder(Path(job["history"]) / f"{self.name}.jsonl")
+        self._senders: dict[str, MessageSender] = {}
+        self._held = 0
+        self._accepted: Counter[str] = Counter()
+        self._failed = 0
+        self._slowest_ms = 0.0
+        self.states = dict.fromkeys(ENTITIES, "healthy")
+
+    # -- sending -----------------------------------------------------------------------
+
+    async def send_all(self, factory: MessagingFactory) -> None:
+        """Send everything at its time, and wait for the last answer."""
+        for path in ENTITIES:
+            self._senders[path] = (
+                factory.get_topic_sender(path)
+                if path == TOPIC
+                else factory.get_queue_sender(path)
+            )
+        loop = asyncio.get_running_loop()
+        begin = loop.time()
+        async with asyncio.TaskGroup() as group:
+            for shipment in self._plan.shipments(self._number):
+                left = begin + shipment.at_ms / 1000 - loop.time()
+                if left > 0:
+                    await asyncio.sleep(left)
+                group.create_task(self._send(shipment))
+
+    async def _send(self, shipment: Shipment) -> None:
+        body = shipment.body
+        message = ServiceBusMessage(
+            body,
+            message_id=shipment.key,
+            session_id=shipment.session or None,
+        )
+        recorder = self._recorder
+        event = recorder.start(
+            self.name,
+            "send",
+            key=shipment.key,
+            queue=shipment.path,
+            session=shipment.session,
+            digest=digest_of(body),
+            ttl_ms=shipment.ttl_ms,
+            link=f"{self.name}/{shipment.path}",
+        )
+        if shipment.ttl_ms:
+            message.time_to_live = timedelta(milliseconds=shipment.ttl_ms)
+        if shipment.delay_ms:
+            event.not_before = int(event.invoke_at) + shipment.delay_ms
+            due = datetime.fromtimestamp(event.not_before / 1000, UTC)
+            message.scheduled_enqueue_time_utc = due
+        recorder.announce(event)
+        self._held += 1
+        try:
+            await self._senders[shipment.path].send_messages(message)
+        except (ServiceBusError, PairingError) as error:
+            recorder.finish(event, "unknown", error=type(error).__name__)
+            self._failed += 1
+        else:
+            self._note(recorder.finish(event))
+        finally:
+            self._held -= 1
+
+    def _note(self, done: Event) -> None:
+        self._accepted[done.queue] += 1
+        self._slowest_ms = max(self._slowest_ms, done.end_at - done.invoke_at)
+
+    # -- telling -----------------------------------------------------------------------
+
+    def heard(self, event: PairingEvent) -> None:
+        """The pair tells something."""
+        record_pairing(self._recorder, self.name, event)
+        state = _STATES.get(event.kind)
+        if state is not None and event.path in self.states:
+            self.states[event.path] = state
+            say(event=event.kind.value, path=event.path)
+
+    def say(self) -> None:
+        """How it goes."""
+        say(
+            accepted=dict(self._accepted),
+            held=self._held,
+            failed=self._failed,
+            slowest_ms=round(self._slowest_ms),
+            states=self.states,
+        )
+
+    async def say_often(self) -> None:
+        while True:
+            self.say()
+            await asyncio.sleep(_SAY_SECONDS)
+
+
+async def play(stage: Stage, job: Line) -> None:
+    """Pair, wait for the word, send, and say how it goes."""
+    broken.apply(job["plan"]["broken"], "sender", job)
+    random.seed(f"{job['plan']['seed']}/{job['number']}/library")
+    work = Sending(job)
+    make = partial(MessagingFactory.from_connection_string, try_timeout=ATTEMPT_SECONDS)
+    async with make(job["primary"]) as primary, make(job["secondary"]) as secondary:
+        options = SendAvailabilityPairedNamespaceOptions(
+            manager_of(job),
+            secondary,
+            BACKLOG_QUEUES,
+            FAILOVER_SECONDS,
+            ping_primary_interval=PING_SECONDS,
+            primary_name=PRIMARY_NAME,
+            on_event=work.heard,
+        )
+        await primary.pair_namespace(options)
+        say(ready=True)
+        if await stage.hear() is None:
+            return
+        saying = asyncio.create_task(work.say_often())
+        sending = asyncio.create_task(work.send_all(primary))
+        over = asyncio.create_task(stage.over())
+        await asyncio.wait((sending, over), return_when=asyncio.FIRST_COMPLETED)
+        if sending.done():
+            sending.result()
+            work.say()
+            say(done=True)
+            # The pair goes on: its entities may still have to fail back.
+            await over
+        sending.cancel()
+        saying.cancel()
+
+
+def manager_of(job: Line) -> ServiceBusAdministrationClient:
+    """The administration client of the secondary, as an application makes it."""
+    return ServiceBusAdministrationClient.from_connection_string(
+        job["secondary_admin"], connection_verify=job["ca_file"]
+    )
+
+
+if __name__ == "__main__":
+    act(play)

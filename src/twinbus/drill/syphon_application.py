@@ -1,0 +1,54 @@
+"""A child that runs the syphon inside an application, as receivers are told to.
+
+Owns the second way to bring the backlog home; the first is `syphon_spark.py`. This
+syphon works until it is stopped, so the parent looks whether the backlog is empty.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from twinbus.aio import MessagingFactory, SendAvailabilityPairedNamespaceOptions
+from twinbus.drill import broken
+from twinbus.drill.plan import (
+    ATTEMPT_SECONDS,
+    BACKLOG_QUEUES,
+    FAILOVER_SECONDS,
+    PING_SECONDS,
+    PRIMARY_NAME,
+)
+from twinbus.drill.sender import manager_of
+from twinbus.drill.stage import Line, Stage, act, say
+
+_SAY_SECONDS = 0.25
+
+
+async def play(stage: Stage, job: Line) -> None:
+    """Wait for the word, then bring home whatever comes."""
+    broken.apply(job["plan"]["broken"], "syphon", job)
+    make = partial(MessagingFactory.from_connection_string, try_timeout=ATTEMPT_SECONDS)
+    say(ready=True)
+    if await stage.hear() is None:
+        return
+    # The syphon was on, so closing the primary's factory closes both.
+    async with make(job["primary"]) as primary:
+        options = SendAvailabilityPairedNamespaceOptions(
+            manager_of(job),
+            make(job["secondary"]),
+            BACKLOG_QUEUES,
+            FAILOVER_SECONDS,
+            enable_syphon=True,
+            ping_primary_interval=PING_SECONDS,
+            primary_name=PRIMARY_NAME,
+        )
+        await primary.pair_namespace(options)
+        over = asyncio.create_task(stage.over())
+        while not over.done():
+            status = primary.pairing.status().syphon
+            say(moved=status.total.moved if status else 0)
+            await asyncio.wait((over,), timeout=_SAY_SECONDS)
+
+
+if __name__ == "__main__":
+    act(play)

@@ -1,0 +1,123 @@
+"""A child that runs the syphon on Spark.
+
+Owns the Spark session of a drill. It is started at once, while the traffic flows,
+because that takes longest; each drain begins on command and ends by itself. When there
+are no more commands, the child ends with all that Spark has started.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from twinbus.drill import broken
+from twinbus.drill.plan import PRIMARY_NAME
+from twinbus.drill.stage import Line, say
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_LOOK_SECONDS = 1
+# Two tasks at a time, each tried four times; plain `local[2]` never tries again.
+_MASTER = "local[2,4]"
+# Short tasks, so that those who watch see progress.
+_TASK_SECONDS = 5
+# For a Java that lives for a minute: half the work to start, measured.
+_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+class Commands:
+    """Commands, read in a thread, since Spark's calls block."""
+
+    def __init__(self) -> None:
+        self._lines: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        for line in sys.stdin:
+            self._lines.put(line)
+        # There is nothing here that an orderly end would save. Java and the workers of
+        # Python end with this group.
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+
+    def next(self) -> Line:
+        """Wait for the next one."""
+        line: Line = json.loads(self._lines.get())
+        return line
+
+
+def main() -> None:
+    """Start Spark, then drain whenever told to."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    begun = monotonic()
+    commands = Commands()
+    job = commands.next()
+    broken.apply(job["plan"]["broken"], "spark", job)
+    spark = _session(job)
+    say(ready=True, seconds=round(monotonic() - begun, 1))
+    drains = moved = 0
+    while commands.next():
+        drains += 1
+        moved += _drain(spark, job, drains, moved)
+        say(moved=moved, drained=True)
+
+
+def _session(job: Line) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    from twinbus.spark.syphon_job import SPARK_SETTINGS
+
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    settings = {
+        **SPARK_SETTINGS,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": "512m",
+        "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
+        "spark.local.dir": str(Path(job["folder"]) / "spark"),
+        "spark.sql.shuffle.partitions": "1",
+    }
+    if job["plan"]["broken"] == "complete-early":
+        settings["spark.python.daemon.module"] = "twinbus.drill.broken_worker"
+    builder = SparkSession.builder.appName("twinbus drill").master(_MASTER)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def _drain(spark: SparkSession, job: Line, number: int, before: int) -> int:
+    """Drain once; returns how many messages came home."""
+    from twinbus.spark import syphon
+
+    folder = Path(job["folder"])
+    query = syphon(
+        spark,
+        until_empty=True,
+        primaryConnectionString=job["primary"],
+        secondaryConnectionString=job["secondary"],
+        primaryName=PRIMARY_NAME,
+        journalLocation=str(folder / "journal"),
+        checkpointLocation=str(folder / f"checkpoint-{number}"),
+        taskBudgetSeconds=_TASK_SECONDS,
+    )
+    while not query.awaitTermination(_LOOK_SECONDS):
+        say(moved=before + _moved(query))
+    return _moved(query)
+
+
+def _moved(query: StreamingQuery) -> int:
+    observed = (each.observedMetrics.get("syphon") for each in query.recentProgress)
+    return sum(row.moved or 0 for row in observed if row is not None)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""Messages as rows: received bytes to Arrow batches.
+
+A batch is full when its bytes reach `BATCH_BYTES`, however many rows that is, so that a
+worker's memory does not follow the size of messages. Rule: everything in the listed
+columns comes from the message itself; ids that are not strings are written out as text.
+Does no I/O and settles nothing.
+
+| the body is                     | `body_type` | `body`                           |
+|---------------------------------|-------------|----------------------------------|
+| data, in one or more sections   | data        | their bytes, joined              |
+| a value that is a string        | string      | its UTF-8                        |
+| any other value                 | value       | the value in AMQP's encoding     |
+| sequences                       | sequence    | the lists in AMQP's encoding     |
+| missing                         | null        | null                             |
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import pyarrow as pa
+
+from twinbus.client.message import Message
+from twinbus.spark import values
+from twinbus.spark.schema import arrow_schema
+from twinbus.wire import sections
+from twinbus.wire.codec import decode
+from twinbus.wire.types import Symbol
+
+BATCH_BYTES = 4 * 1024 * 1024
+# What a row takes beside its message, about.
+_ROW_BYTES = 300
+
+_STATES = {0: "active", 1: "deferred", 2: "scheduled"}
+_REASON = "DeadLetterReason"
+_DESCRIPTION = "DeadLetterErrorDescription"
+
+
+class Place(NamedTuple):
+    """Where a message was received, as its lock has to say."""
+
+    # Host and port of the namespace.
+    authority: str
+    path: str
+
+    def token(self, lock_token: UUID) -> str:
+        """A lock as a row carries it; `settling.py` reads it again."""
+        return f"{lock_token}@{self.authority}/{self.path}"
+
+
+class RowBatch:
+    """Rows that are gathered for one batch."""
+
+    def __init__(self, place: Place, *, locks: bool) -> None:
+        self._place = place
+        self._locks = locks
+        self._schema = arrow_schema(locks=locks)
+        self._columns: list[list[Any]] = [[] for _ in self._schema]
+        self.rows = 0
+        self.bytes = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether it is time to hand it on."""
+        return self.bytes >= BATCH_BYTES
+
+    def add(self, message: Message) -> None:
+        """Append a message."""
+        row = _row(message, self._place.path)
+        if self._locks:
+            token = message.lock_token
+            row += (
+                None if token is None else self._place.token(token),
+                _microseconds(message.locked_until_ms),
+            )
+        for column, value in zip(self._columns, row, strict=True):
+            column.append(value)
+        self.rows += 1
+        self.bytes += len(message.payload) + _ROW_BYTES
+
+    def take(self) -> pa.RecordBatch:
+        """The rows as a batch; what follows is another."""
+        columns, self._columns = self._columns, [[] for _ in self._schema]
+        self.rows = self.bytes = 0
+        arrays = [
+            pa.array(column, field.type)
+            for column, field in zip(columns, self._schema, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def _row(message: Message, path: str) -> tuple[Any, ...]:
+    """The values of a message in the order of the columns."""
+    fields = message.properties
+    annotations = message.annotations
+    properties = message.application_properties
+    header = message.header
+    body, body_type = _body(message.payload)
+    return (
+        path,
+        message.sequence_number,
+        _microseconds(message.enqueued_ms),
+        _text(fields[sections.MESSAGE_ID]),
+        _text(fields[sections.GROUP_ID]),
+        _text(fields[sections.CORRELATION_ID]),
+        _text(fields[sections.SUBJECT]),
+        _text(fields[sections.CONTENT_TYPE]),
+        _text(fields[sections.REPLY_TO]),
+        _text(fields[sections.TO]),
+        _text(annotations.get("x-opt-partition-key")),
+        _microseconds(header[2]),
+        _microseconds(annotations.get("x-opt-scheduled-enqueue-time")),
+        message.delivery_count,
+        _STATES.get(annotations.get("x-opt-message-state") or 0, "active"),
+        _text(properties.get(_REASON)),
+        _text(properties.get(_DESCRIPTION)),
+        [(str(name), _pair(value)) for name, value in properties.items()],
+        body,
+        body_type,
+    )
+
+
+def _pair(value: Any) -> dict[str, str | None]:
+    kind, text = values.write(value)
+    return {"type": kind, "value": text}
+
+
+def _microseconds(milliseconds: Any) -> int | None:
+    return int(milliseconds) * 1000 if isinstance(milliseconds, int) else None
+
+
+def _text(value: Any) -> str | None:
+    if value is None or type(value) is str:
+        return value
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _body(payload: bytes) -> tuple[bytes | None, str | None]:
+    found = [
+        section
+        for section in sections.find_sections(payload)
+        if sections.DATA <= section[0] <= sections.VALUE
+    ]
+    if not found:
+        return None, None
+    code, _begin, start, end = found[0]
+    if code == sections.DATA:
+        parts = [decode(payload, start)[0] for _, _, start, _ in found]
+        return parts[0] if len(parts) == 1 else b"".join(parts), "data"
+    if code == sections.SEQUENCE:
+        return b"".join(payload[start:end] for _, _, start, end in found), "sequence"
+    # The constructors of a string: its length in one byte, or in four.
+    if payload[start] in (0xA1, 0xB1):
+        text, _ = decode(payload, start)
+        assert not isinstance(text, Symbol)
+        return text.encode(), "string"
+    return payload[start:end], "value"

@@ -1,0 +1,239 @@
+"""`twinbus syphon` as a person and as a script use it, with a real Spark.
+
+The keys of both namespaces are planted ones with the least rights that do, and after
+the run everything that was said, written or shown is searched for them.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import re
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.run import Run
+from tests.spark.syphon_pair import (
+    PRIMARY,
+    Pair,
+    Server,
+    Shape,
+    filled,
+    inside,
+    judged,
+    serving,
+)
+
+_SECONDS_MAX = 90
+# Nothing listens there.
+NOWHERE = (
+    "Endpoint=sb://127.0.0.1:9/;SharedAccessKeyName=x;SharedAccessKey=planted;"
+    "UseDevelopmentEmulator=true"
+)
+_UI_PAGES = (
+    *(
+        "/jobs/",
+        "/stages/",
+        "/environment/",
+        "/executors/",
+        "/SQL/",
+        "/StreamingQuery/",
+    ),
+    "/api/v1/applications",
+)
+
+
+def planted() -> str:
+    return base64.b64encode(b"planted" + secrets.token_bytes(25)).decode()
+
+
+@dataclass
+class Site:
+    """A pair of servers, with a file for each connection string."""
+
+    pair: Pair[Server]
+    folder: Path
+    keys: list[str]
+    heard: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def args(self) -> tuple[str, ...]:
+        return (
+            *("--primary", f"@{self.folder / 'primary'}"),
+            *("--secondary", f"@{self.folder / 'secondary'}"),
+            *("--primary-name", PRIMARY, "--journal", str(self.folder / "journal")),
+        )
+
+    def leaks(self) -> list[str]:
+        """Where a key was said, or a token or the signature in one."""
+        for file in self.folder.rglob("*"):
+            if file.is_file() and file.parent != self.folder:
+                self.heard[str(file)] = file.read_bytes().decode("latin-1")
+        wanted = [*self.keys, "SharedAccessSignature", "sig="]
+        return [
+            f"{where}: {each}"
+            for where, text in self.heard.items()
+            for each in wanted
+            if each in text
+        ]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    """Keys that may send home and listen to the backlog, and nothing else."""
+    keys = [planted(), planted()]
+    rules = [
+        {"name": "syphon", "rights": ["Send"], "primary_key": keys[0]},
+        {"name": "syphon", "rights": ["Listen"], "primary_key": keys[1]},
+    ]
+    servers = tmp_path / "servers"
+    folder = tmp_path / "site"
+    folder.mkdir()
+    with serving(servers, Shape(), rules=rules) as pair:
+        named = ("primary", pair.primary), ("secondary", pair.secondary)
+        for (name, server), key in zip(named, keys, strict=True):
+            text = re.sub("KeyName=[^;]*", "KeyName=syphon", server.connection_string)
+            text = re.sub("AccessKey=[^;]*", f"AccessKey={key}", text)
+            (folder / name).write_text(text)
+        yield Site(pair, folder, keys)
+
+
+def children(pid: int) -> Iterator[int]:
+    """A process and all that it started."""
+    yield pid
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            yield from children(int(child))
+
+
+def listen(site: Site, process: subprocess.Popen[str]) -> dict[str, Any]:
+    """Read the objects until everything was moved, then look around; the last one."""
+    assert process.stdout is not None
+    shot: dict[str, Any] = {}
+    for line in process.stdout:
+        site.heard["output"] = site.heard.get("output", "") + line
+        shot = json.loads(line)
+        if shot["moved"] == 600:
+            break
+    ui = http.client.HTTPConnection(shot["ui"].removeprefix("http://"), timeout=10)
+    for page in _UI_PAGES:
+        ui.request("GET", page)
+        answer = ui.getresponse()
+        site.heard[page] = answer.read().decode()
+        assert answer.status == 200, page
+    ui.close()
+    for pid in children(process.pid):
+        file = Path(f"/proc/{pid}/cmdline")
+        site.heard[str(file)] = file.read_bytes().decode("latin-1")
+    return shot
+
+
+@pytest.mark.timeout(2 * _SECONDS_MAX)
+def test_it_drains_says_how_and_gives_nothing_away(site: Site) -> None:
+    expected = filled(site.pair, 600, seed=7)
+    logs = site.folder / "events"
+    logs.mkdir()
+    conf = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": logs.as_uri(),
+        "spark.log.level": "INFO",
+        "spark.driver.memory": "512m",
+    }
+    command = [sys.executable, "-m", "twinbus.cli.main", "syphon", *site.args, "--json"]
+    command += ["--checkpoint", str(site.folder / "checkpoint")]
+    for name, value in conf.items():
+        command += ["--conf", f"{name}={value}"]
+    errors = logs / "stderr.log"
+    with (
+        errors.open("w") as stderr,
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=stderr, text=True
+        ) as process,
+    ):
+        try:
+            shot = listen(site, process)
+            process.send_signal(signal.SIGINT)
+            rest, _ = process.communicate(timeout=_SECONDS_MAX)
+        finally:
+            process.kill()
+
+    assert process.returncode == 0, errors.read_text()[-2000:]
+    last = json.loads(rest.splitlines()[-1])
+    assert last["ended"] == "stopped"
+    assert (last["moved"], last["depth"]) == (600, 0)
+    assert {each["path"] for each in shot["destinations"]} == {
+        *site.pair.shape.destinations
+    }
+    assert all(each["state"] == "ok" for each in shot["destinations"])
+    assert judged(site.pair, expected).duplicates() == 0
+    assert "MicroBatchExecution" in errors.read_text(), "the log was not looked at"
+    assert site.leaks() == []
+
+
+# -- without Spark -------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[object, ...]]:
+    """Options for a pair inside this process, with a backlog of 90 messages."""
+    with inside(tmp_path_factory.mktemp("quick"), Shape()) as pair:
+        filled(pair, 90, seed=8)
+        yield (
+            *("--primary", pair.primary.connection_string),
+            *("--secondary", pair.secondary.connection_string),
+            *("--primary-name", PRIMARY),
+        )
+
+
+def test_a_dry_run_says_what_would_move_and_moves_nothing(
+    quick: tuple[object, ...], run: Run
+) -> None:
+    told = run("syphon", *quick, "--dry-run", "--json").json
+
+    assert told["messages"] == told["would_move"] == 90
+    assert told["operations"] == 180
+    assert {each["fate"] for each in told["queues"]} == {"move"}
+    assert {each["destination"] for each in told["queues"]} == {*Shape().destinations}
+    assert sum(each["messages"] for each in told["queues"]) == 90
+    assert run("syphon", *quick, "--dry-run", "--json").json == told
+
+
+def test_people_get_a_table_of_a_dry_run(quick: tuple[object, ...], run: Run) -> None:
+    lines = run("syphon", *quick, "--dry-run").out.splitlines()
+
+    assert lines[0].split()[:3] == ["index", "destination", "messages"]
+    assert lines[-1].split() == ["operations", "180"]
+
+
+@pytest.mark.parametrize(
+    ("args", "says", "code"),
+    [
+        (("--chunk-size", 1), "'chunkSize' must be a whole number", 2),
+        (("--ttl", "never"), "'ttl' must be", 2),
+        (("--primary-name", "else"), "no backlog queue of 'else'", 1),
+        (("--primary", "env:NOT_THERE"), "no variable NOT_THERE", 2),
+        (("--primary", NOWHERE), "The primary '127.0.0.1:9': ", 1),
+        (("--secondary", NOWHERE), "The secondary '127.0.0.1:9': ", 1),
+        (("--ca-file", "/nowhere"), "cannot be read", 2),
+        (("--conf", "what"), "NAME=VALUE", 2),
+        (("--master", "spark://x:1"), "'journalLocation' is missing", 2),
+    ],
+)
+def test_what_is_wrong_is_one_line_before_spark_starts(
+    quick: tuple[object, ...], run: Run, args: tuple[object, ...], says: str, code: int
+) -> None:
+    refused = run("syphon", *quick, *args)
+
+    assert refused.code == code
+    assert says in refused.err
+    assert len(refused.err.splitlines()) == 1
+    assert "planted" not in refused.err

@@ -1,0 +1,51 @@
+"""Ten seeds and three faults with Spark, each drill as `make drill` runs it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from twinbus.drill.plan import FAULTS
+
+SEEDS = range(1, 11)
+SECONDS_MAX = 300
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(SECONDS_MAX + 30)
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_drill_on_spark_loses_nothing(fault: str, seed: int, tmp_path: Path) -> None:
+    report = tmp_path / "report.html"
+    command = [sys.executable, "-m", "twinbus.cli.main", "drill", "--json"]
+    command += ["--fault", fault, "--seed", str(seed), "--report", str(report)]
+
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=SECONDS_MAX
+    )
+
+    assert done.returncode == 0, done.stderr + done.stdout[-3000:]
+    result = json.loads(done.stdout.splitlines()[-1])
+    print(f"{fault} {seed}: {result['seconds']} s, {result['sentence']}")
+    assert result["ok"]
+    assert result["moved"] > 0
+    assert report.exists()
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(SECONDS_MAX + 30)
+def test_a_syphon_on_spark_that_completes_first_fails_the_drill() -> None:
+    command = [sys.executable, "-m", "twinbus.cli.main", "drill", "--json"]
+    command += ["--seed", "1", "--seconds", "15", "--broken", "complete-early"]
+
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=SECONDS_MAX
+    )
+
+    assert done.returncode == 1, done.stderr
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert "lost: accepted, and never seen again." in result["reasons"][0]

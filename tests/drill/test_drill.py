@@ -1,0 +1,215 @@
+"""Real drills on real servers: the honest one passes, the broken ones fail and say why.
+
+They run with the syphon of the application, which saves the start of Spark; the
+campaign runs the same drills with Spark. Several run at the same time, since each of
+them waits more than it works.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from twinbus.cli.drill import _check_spark
+from twinbus.drill.children import leftovers
+from twinbus.drill.plan import BROKEN
+from twinbus.drill.tied import RUN
+from twinbus.errors import ConfigError
+
+COMMAND = [sys.executable, "-m", "twinbus.cli.main", "drill", "--json"]
+SMALL = ["--messages", "900", "--senders", "2", "--syphon", "application"]
+SECONDS_MAX = 110
+
+
+@dataclass
+class Done:
+    """A drill that has ended."""
+
+    code: int
+    result: dict[str, Any]
+    progress: list[dict[str, Any]]
+    errors: str
+    report: Path
+
+
+class Running:
+    """A drill as a process."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        folder.mkdir()
+        self.report = folder / "report.html"
+        self.process = subprocess.Popen(
+            [*COMMAND, *SMALL, "--report", str(self.report), *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "TMPDIR": str(folder)},
+        )
+
+    def wait(self) -> Done:
+        out, errors = self.process.communicate(timeout=SECONDS_MAX)
+        lines = [json.loads(line) for line in out.splitlines()]
+        code = self.process.returncode
+        return Done(code, lines[-1], lines[:-1], errors, self.report)
+
+    def wait_for(self, phase: str) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if json.loads(line)["progress"]["phase"] == phase:
+                return
+        raise AssertionError(self.process.communicate()[1])
+
+    def run_name(self) -> str:
+        """As its processes have it in their environment."""
+        number = self.process.pid
+        children = Path(f"/proc/{number}/task/{number}/children").read_text().split()
+        for child in children:
+            for entry in Path(f"/proc/{child}/environ").read_text().split("\0"):
+                if entry.startswith(f"{RUN}="):
+                    return entry.partition("=")[2]
+        raise AssertionError("no child has a name")
+
+
+@pytest.fixture(scope="module")
+def drills(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Done]]:
+    """All drills that run to their end, by what is broken in them."""
+    folder = tmp_path_factory.mktemp("drills")
+    running = {"": Running(folder / "honest", "--seed", "1", "--fault", "kill")}
+    for name in BROKEN:
+        running[name] = Running(folder / name, "--seed", "1", "--broken", name)
+    try:
+        yield {name: each.wait() for name, each in running.items()}
+    finally:
+        for each in running.values():
+            each.process.kill()
+
+
+def test_a_drill_loses_nothing(drills: dict[str, Done]) -> None:
+    done = drills[""]
+
+    assert done.code == 0, done.errors
+    assert done.result["ok"], done.result["reasons"]
+    figures = done.result["figures"]
+    assert figures["accepted"] == done.result["plan"]["messages"] == 900
+    assert figures["lost"] == 0
+    assert figures["unknown"] == figures["refused"] == 0
+    assert figures["unexplained_duplicates"] == 0
+    # Five entities failed over in each of two senders, and came back.
+    assert figures["failover_seconds"]["count"] >= 10
+    assert figures["failback_seconds"]["count"] >= 10
+    assert done.result["moved"] > 100
+    assert done.result["pings_seen"] == 0
+
+
+def test_a_drill_goes_through_all_its_parts(drills: dict[str, Done]) -> None:
+    phases = [line["progress"]["phase"] for line in drills[""].progress]
+
+    assert list(dict.fromkeys(phases)) == [
+        "start",
+        "healthy",
+        "outage",
+        "back",
+        "home",
+        "settle",
+        "judge",
+    ]
+
+
+def test_a_drill_cleans_up_and_leaves_its_report(drills: dict[str, Done]) -> None:
+    report = drills[""].report
+
+    assert "Nothing was lost" in report.read_text()
+    assert list(report.parent.iterdir()) == [report]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("acknowledge-early", "lost: accepted, and never seen again."),
+        ("complete-early", "lost: accepted, and never seen again."),
+        ("deliver-pings", "ping: a ping that a receiver could see."),
+    ],
+)
+def test_a_broken_pair_fails_the_drill(
+    drills: dict[str, Done], name: str, reason: str
+) -> None:
+    done = drills[name]
+
+    assert done.code == 1, done.errors
+    assert not done.result["ok"]
+    assert reason in done.result["reasons"][0]
+    assert "The drill failed" in done.report.read_text()
+    # What is needed to look into it is kept, and said where.
+    [folder] = done.report.parent.glob("twinbus-drill-*")
+    assert str(folder) in done.errors
+    assert list(folder.glob("history/*.jsonl"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_drill_that_is_stopped_leaves_nothing_behind(
+    tmp_path: Path, number: int
+) -> None:
+    running = Running(tmp_path / "stopped", "--fault", "stop")
+    running.wait_for("outage")
+    run = running.run_name()
+    assert leftovers(run)
+
+    running.process.send_signal(number)
+    _, errors = running.process.communicate(timeout=30)
+
+    assert running.process.returncode == 130
+    assert leftovers(run) == []
+    assert "was stopped" in errors
+    assert list((tmp_path / "stopped").iterdir()) == []
+
+
+# -- bad input -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--fault", "fire"], "--fault must be one of kill, stop, cut, not 'fire'."),
+        (["--messages", "1"], "--messages must be from"),
+        (["--messages", "900", "--seconds", "20"], "Give --messages or --seconds"),
+        (["--report", "/nowhere/at/all.html"], "there is no folder '/nowhere/at'"),
+    ],
+)
+def test_what_cannot_be_is_one_line_and_no_drill(
+    options: list[str], text: str, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [*COMMAND, *options],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert text in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_java_the_drill_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    with pytest.raises(ConfigError) as raised:
+        _check_spark()
+
+    assert "install Java" in raised.value.text
+    assert "--syphon application" in raised.value.text
+    assert "\n" not in raised.value.text

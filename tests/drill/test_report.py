@@ -1,0 +1,188 @@
+"""The report stands alone, says what happened, and is drawn for two widths."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.drill import stories
+from twinbus.drill import report
+from twinbus.drill.director import Performance
+from twinbus.drill.judge import judge
+from twinbus.drill.picture import draw, nice_ceiling, tick_seconds
+from twinbus.drill.summary import figures, summary_of
+from twinbus.drill.timeline import Timeline
+
+NOW = datetime(2030, 1, 2, 3, 4, tzinfo=UTC)
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def summary(*, left: int = 0) -> dict[str, Any]:
+    plan, events = stories.plan(), stories.events()
+    judgement = judge(plan, events, left)
+    scene = stories.scene()
+    return summary_of(Performance(plan, scene, judgement, events, stories.BEGUN_MS))
+
+
+class Reader(HTMLParser):
+    """Collects what a browser would fetch, and the text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fetched: list[str] = []
+        self.tags: set[str] = set()
+        self.open: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        if tag != "meta":
+            self.open.append(tag)
+        self.fetched += [
+            str(value) for name, value in attrs if name in ("src", "href", "style")
+        ]
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data + " "
+
+
+def read(page: str) -> Reader:
+    reader = Reader()
+    reader.feed(page)
+    assert reader.open == []
+    return reader
+
+
+def test_the_page_fetches_nothing_and_runs_nothing() -> None:
+    page = report.page(summary(), stories.timeline(), NOW)
+
+    reader = read(page)
+
+    assert reader.fetched == []
+    assert not reader.tags & {"script", "link", "img", "iframe", "object", "video"}
+    without_name = page.replace('xmlns="http://www.w3.org/2000/svg"', "")
+    assert not re.search(r"https?:|url\(|@import", without_name)
+
+
+def test_a_drill_that_passed_says_so_with_its_figures() -> None:
+    found = summary()
+
+    reader = read(report.page(found, stories.timeline(), NOW))
+
+    assert found["ok"], stories.verdict_text()
+    assert "Nothing was lost" in reader.text
+    assert "passed" in reader.text
+    for name, value in figures(found):
+        assert name in reader.text
+        assert value in reader.text
+    assert found["repeat"] in reader.text
+    assert "2030-01-02 03:04 UTC" in reader.text
+
+
+def test_a_drill_that_failed_says_why() -> None:
+    found = summary(left=17)
+
+    reader = read(report.page(found, stories.timeline(), NOW))
+
+    assert "The drill failed" in reader.text
+    assert "Messages that were still waiting at the end: 17." in reader.text
+    assert "Nothing was lost" not in reader.text
+
+
+def test_whatever_comes_from_a_drill_is_escaped() -> None:
+    found = summary()
+    found["sentence"] = found["repeat"] = "<script>alert('&')</script>"
+    found["reasons"] = found["notes"] = ["<img src=x>"]
+
+    reader = read(report.page(found, stories.timeline(), NOW))
+
+    assert not reader.tags & {"script", "img"}
+    assert "<script>alert('&')</script>" in reader.text
+
+
+def test_light_and_dark_have_the_same_colours_by_name() -> None:
+    style = (Path(report.__file__).parent / "report.css").read_text()
+    light, dark = style.split("prefers-color-scheme: dark", 1)
+    names = set(re.findall(r"(--[\w-]+):", light))
+
+    assert names == set(re.findall(r"(--[\w-]+):", dark))
+    assert set(re.findall(r"var\((--[\w-]+)\)", style)) <= names
+
+
+# -- the picture ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [960, 360])
+def test_everything_is_inside_the_picture(width: int) -> None:
+    tree = ET.fromstring(draw(stories.timeline(), width))  # noqa: S314
+
+    _, _, right, bottom = map(float, tree.attrib["viewBox"].split())
+    assert right == width
+    for node in tree.iter():
+        x, y = float(node.get("x", 0)), float(node.get("y", 0))
+        assert 0 <= x <= x + float(node.get("width", 0)) <= right + 0.11
+        assert 0 <= y <= y + float(node.get("height", 0)) <= bottom
+        for point in node.get("points", "").split():
+            left, top = map(float, point.split(","))
+            assert 0 <= left <= right
+            assert 0 <= top <= bottom
+
+
+@pytest.mark.parametrize("width", [960, 360])
+def test_the_picture_shows_all_series(width: int) -> None:
+    tree = ET.fromstring(draw(stories.timeline(), width))  # noqa: S314
+
+    classes = {name for node in tree.iter() for name in node.get("class", "").split()}
+    texts = {node.text for node in tree.iter(f"{SVG}text")}
+    wanted = {"accepted", "received", "backlog", "suspect", "over", "healthy", "shade"}
+    assert wanted <= classes
+    assert {"orders", "rooms", "messages per second", "entities"} <= texts
+
+
+def test_labels_do_not_run_into_each_other() -> None:
+    """Roughly: a character is about this wide, and lines are apart."""
+    for width in (960, 360):
+        tree = ET.fromstring(draw(stories.timeline(), width))  # noqa: S314
+        boxes = [_box(node) for node in tree.iter(f"{SVG}text") if node.text]
+        for place, (x1, x2, y, text) in enumerate(boxes):
+            for other in boxes[place + 1 :]:
+                apart = x2 <= other[0] or other[1] <= x1 or abs(y - other[2]) >= 11
+                assert apart, f"{width}: {text!r} and {other[3]!r}"
+
+
+def _box(node: ET.Element) -> tuple[float, float, float, str]:
+    text = node.text or ""
+    x, wide = float(node.attrib["x"]), len(text) * 6.2
+    start = {"start": x, "middle": x - wide / 2, "end": x - wide}
+    left = start[node.attrib["text-anchor"]]
+    return left, left + wide, float(node.attrib["y"]), text
+
+
+def test_a_drill_in_which_nothing_happened_can_be_drawn() -> None:
+    tree = ET.fromstring(draw(Timeline(1.0), 960))  # noqa: S314
+
+    assert tree.tag == f"{SVG}svg"
+
+
+@pytest.mark.parametrize(
+    ("value", "ceiling"), [(0.5, 1), (1, 1), (3, 5), (51, 100), (1001, 2000)]
+)
+def test_axes_end_at_numbers_that_people_like(value: float, ceiling: int) -> None:
+    assert nice_ceiling(value) == ceiling
+
+
+def test_the_marks_of_the_time_axis_have_room() -> None:
+    assert tick_seconds(45, 10) == 5
+    assert tick_seconds(45, 5) == 10
