@@ -108,9 +108,11 @@ class Shovels:
         self._connection.close()
 
     def _script(self) -> str:
+        settings = {
+            name: json.dumps({**_SHOVEL, "src-queue": name}) for name in self._names
+        }
         shovels = [
-            f"{{{_binary(name)}, {_binary(json.dumps({**_SHOVEL, 'src-queue': name}))}}}"
-            for name in self._names
+            f"{{{_binary(name)}, {_binary(text)}}}" for name, text in settings.items()
         ]
         return _MOVE % {
             "home": HOME,

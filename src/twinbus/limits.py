@@ -350,8 +350,8 @@ STREAM_AWAY_SECONDS = 60.0
 
 # -- newcomers ------------------------------------------------------------------------
 
-# While claimed clients are at work, one connection may come in every so often. One costs
-# about 0.3 ms of a core, with TLS about 0.8 ms: a tenth of the time is theirs.
+# While claimed clients are at work, one connection may come in every so often. One
+# costs about 0.3 ms of a core, with TLS about 0.8 ms: a tenth of the time is theirs.
 NEWCOMER_MS = 3
 NEWCOMER_TLS_MS = 8
 # Claimed clients are at work if one of them has sent something this recently.

@@ -87,6 +87,23 @@ async def test_a_child_that_ends_by_itself_has_died_and_said_why(
     await child.end()
 
 
+@pytest.mark.parametrize(
+    ("log", "words"),
+    [
+        ("Traceback:\n  File\nValueError: no\n SQLSTATE: 38000)\n", "ValueError: no"),
+        ("26/11/15 13:24:57 WARN Task: lost\nthe end", "the end"),
+        ("", "It wrote nothing."),
+    ],
+)
+def test_the_last_error_is_what_went_wrong(
+    tmp_path: Path, log: str, words: str
+) -> None:
+    child = Child("silent", tmp_path, lambda _child, _line: None)
+    child.log.write_text(log)
+
+    assert child.last_words() == words
+
+
 async def test_a_child_that_hangs_is_killed(
     tmp_path: Path, run: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterable
@@ -25,7 +26,9 @@ Line = dict[str, Any]
 
 _END_SECONDS = 6.0
 _LINE_BYTES_MAX = 16 * 1024 * 1024
-_LOG_CHARS = 1500
+_LOG_CHARS = 4000
+# How a trace ends. Java's lines begin with a time or with spaces.
+_ERROR = re.compile(r"[A-Za-z_][\w.]*: \S")
 
 
 class DrillFailed(TwinbusError):
@@ -102,11 +105,12 @@ class Child:
         return self.ended.is_set() and not self.released
 
     def last_words(self) -> str:
-        """The end of its log: what went wrong, if anything did."""
+        """What went wrong, by the end of its log: the last error, or the last line."""
         if not self.log.exists():
             return "It wrote nothing."
         lines = self.log.read_text(errors="replace")[-_LOG_CHARS:].strip().splitlines()
-        return lines[-1] if lines else "It wrote nothing."
+        errors = [line for line in lines if _ERROR.match(line)]
+        return (errors or lines or ["It wrote nothing."])[-1]
 
     async def end(self) -> None:
         """Have it end, and kill it if it does not."""
