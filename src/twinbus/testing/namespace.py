@@ -71,9 +71,16 @@ class _LoopThread:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_SECONDS_MAX)
 
     def close(self) -> None:
+        # Connections that were aborted let go of their sockets a turn later.
+        self.run(_turns(3))
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+async def _turns(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
 
 
 class ServedNamespace:
