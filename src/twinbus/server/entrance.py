@@ -21,6 +21,7 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from twinbus import limits
 
@@ -131,7 +132,7 @@ class Entrance:
             if handle is not None:
                 handle.cancel()
         self._loop.remove_reader(self._bound)
-        for task in self._entering:
+        for task in list(self._entering):
             task.cancel()
         self._room.close()
         self._bound.close()
@@ -170,11 +171,17 @@ class Entrance:
         if newcomer is not None:
             task = self._loop.create_task(self._enter(newcomer))
             self._entering.add(task)
-            task.add_done_callback(self._entering.discard)
+            task.add_done_callback(partial(self._entered, newcomer))
         if newcomer is not None and self._is_busy():
             self._next = self._loop.call_later(self._pace_seconds, self._admit)
         elif self._room:
             self._next = self._loop.call_soon(self._admit)
+
+    def _entered(self, accepted: socket.socket, task: asyncio.Task[None]) -> None:
+        self._entering.discard(task)
+        if task.cancelled():
+            # It may not even have begun, so nobody else would close the socket.
+            accepted.close()
 
     async def _enter(self, accepted: socket.socket) -> None:
         seconds = limits.HANDSHAKE_SECONDS_MAX if self._tls else None
