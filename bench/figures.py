@@ -59,7 +59,6 @@ GOALS = {
     "paired_send_batches_vs_sdk": Goal(1),
     "paired_send_single_vs_sdk": Goal(1),
     "syphon_vs_shovel": Goal(1),
-    "syphon_two_tasks_vs_one": Goal(1.5),
     "syphon_two_tasks_vs_one_far": Goal(1.5),
 }
 

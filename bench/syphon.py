@@ -178,8 +178,9 @@ def _peer(plan: Plan, folder: Path) -> Iterator[Side | Missing]:
 
 def _rounds(plan: Plan, sides: dict[str, Side]) -> None:
     for number in range(plan.rounds + plan.warm_up):
-        for side in sides.values():
+        for name, side in sides.items():
             side.round()
+            print(f"  {name}: {side.rates[-1]:,.0f}/s", flush=True)
             if plan.warm_up and not number:
                 side.forget()
 

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from tests.client.site import QUEUE, SESSIONS, Site, body_of, message
+from twinbus import limits
 from twinbus.client.message import Message
 from twinbus.errors import (
     CallerError,
@@ -45,6 +46,26 @@ async def test_many_tasks_send_at_once_over_one_link(namespace: Site) -> None:
     await asyncio.gather(*(sender.send(message()) for _ in range(2500)))
 
     assert len(await peeked(namespace, 2501)) == 2500
+
+
+@pytest.mark.parametrize(("extra", "writes"), [(-1, 0), (0, 1), (1, 1)])
+async def test_much_is_written_at_once_and_little_when_the_loop_comes_round(
+    extra: int, writes: int, namespace: Site
+) -> None:
+    """So the server can begin while other tasks still make their messages."""
+    sender = namespace.client().sender(QUEUE)
+    await sender.open()
+    link = sender._link
+    assert link is not None
+    overhead = len(message(bytes(1000))) - 1000
+    body = bytes(limits.CLIENT_WRITE_BYTES + extra - overhead)
+    before = link.live.writes
+
+    outcome = sender.submit(message(body))
+
+    assert link.live.writes - before == writes
+    await outcome.future
+    assert link.live.writes - before == 1
 
 
 async def test_sends_of_one_task_after_the_other_keep_their_order(

@@ -356,3 +356,17 @@ async def test_who_gave_up_while_it_waited_takes_no_turn(
         await writer.wait_closed()
 
     assert Counted.entered < 50
+
+
+async def test_who_was_about_to_come_in_is_sent_away_when_it_closes() -> None:
+    """Its task never begins then; the socket is closed all the same."""
+    bound = listener.bind("127.0.0.1", 0, "amqp")
+    entrance = listener.listen(bound, "amqp", Echo, None)
+    with socket.create_connection(bound.getsockname()) as client:
+        client.setblocking(False)
+        entrance._accept()
+        assert len(entrance._entering) == 1
+        entrance.close()
+
+        loop = asyncio.get_running_loop()
+        assert await asyncio.wait_for(loop.sock_recv(client, 1), 10) == b""

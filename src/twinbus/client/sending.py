@@ -142,7 +142,11 @@ class SendLink(LiveLink):
         live.unwritten_bytes += len(payload)
         # Its outcome may be long in coming, or nobody may wait for it any more.
         sending.payload = b""
-        live.flush_soon()
+        if live.unwritten_bytes >= limits.CLIENT_WRITE_BYTES and not live.full:
+            # The server can begin with these while others are made.
+            live.flush()
+        else:
+            live.flush_soon()
 
     # -- deadlines ---------------------------------------------------------------------
 

@@ -34,6 +34,10 @@ from twinbus.server.websocket import WebSocketProtocol
 
 log = logging.getLogger("twinbus.http")
 
+# How long requests in hand, and then clients that read slowly, are waited for.
+_CLOSE_SECONDS_MAX = 1.0
+_CLOSE_POLL_SECONDS = 0.01
+
 
 class _Reader(h11.Connection):
     """Reads requests, and remembers how they spelled the names of their headers."""
@@ -193,6 +197,10 @@ class _Http(H11Protocol):
             log.warning("closing %s: its request did not come in time", self.client)
             self.transport.abort()
 
+    def abort(self) -> None:
+        """End it at once."""
+        self.transport.abort()
+
     def _begin_stall(self) -> None:
         if self._stall is None:
             self._stall = self.loop.call_later(
@@ -253,8 +261,15 @@ class HttpServer:
 
     async def close(self) -> None:
         """End all connections; requests in hand are answered first."""
+        loop = asyncio.get_running_loop()
         self._rest.close()
         for connection in list(self._state.connections):
             cast("Any", connection).shutdown()
         if self._state.tasks:
-            await asyncio.wait(self._state.tasks, timeout=1.0)
+            await asyncio.wait(self._state.tasks, timeout=_CLOSE_SECONDS_MAX)
+        end = loop.time() + _CLOSE_SECONDS_MAX
+        # They go by themselves when the last answer is read: there is no event for it.
+        while self._state.connections and loop.time() < end:  # noqa: ASYNC110
+            await asyncio.sleep(_CLOSE_POLL_SECONDS)
+        for connection in list(self._state.connections):
+            cast("Any", connection).abort()

@@ -293,6 +293,9 @@ async def _close_connections(ports: Sequence[NamespacePort]) -> None:
     # Connections come and go by themselves, so there is no event to wait for.
     while any(p.connections for p in ports) and loop.time() < end:  # noqa: ASYNC110
         await asyncio.sleep(_CLOSE_POLL_SECONDS)
+    for port in ports:
+        for connection in list(port.connections):
+            connection.drop("it has not read the end")
 
 
 class _Barrier:

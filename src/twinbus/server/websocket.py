@@ -147,6 +147,10 @@ class WebSocketProtocol(asyncio.Protocol):
         else:
             self._transport.end(_GOING_AWAY)
 
+    def abort(self) -> None:
+        """End it at once, whatever was not read yet."""
+        self._socket.abort()
+
     def _handle(self, event: events.Event) -> None:
         if isinstance(event, events.BytesMessage):
             if self._inner is not None and not self._transport.is_closing():

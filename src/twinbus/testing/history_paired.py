@@ -374,8 +374,9 @@ def _count(case: _Case, report: PairedReport) -> None:
                 seen.add(id(send))
                 report.add_send(send)
     report.waiting = len({(event.path, event.key) for event in case.waiting})
-    report.diverted = sum(
-        any(divert.result == "ok" for divert in trail.diverts)
-        for trail in case.wire.trails().values()
-    )
+    if case.rules.witnessed:
+        report.diverted = sum(
+            any(divert.result == "ok" for divert in trail.diverts)
+            for trail in case.wire.trails().values()
+        )
     report.add_spans(case.health, case.faults)

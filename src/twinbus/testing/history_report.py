@@ -31,7 +31,8 @@ class PairedReport:
     unknown: int = 0
     # Found in a backlog queue at the end.
     waiting: int = 0
-    diverted: int = 0
+    # Only a tap on the wire can count them.
+    diverted: int | None = None
     # Further copies, by the reason that they have.
     duplicates: Counter[str] = field(default_factory=Counter)
     send_seconds_max: float = 0
@@ -81,13 +82,14 @@ class PairedReport:
 
     def figures(self) -> dict[str, Any]:
         """Plain values, as JSON has them."""
+        diverted = {} if self.diverted is None else {"diverted": self.diverted}
         return {
             "ok": self.ok,
             "accepted": self.accepted,
             "refused": self.refused,
             "unknown": self.unknown,
             "lost": self.lost,
-            "diverted": self.diverted,
+            **diverted,
             "waiting_in_backlog": self.waiting,
             "duplicates": dict(self.duplicates),
             "unexplained_duplicates": self.verdict.broken["duplicate"],
@@ -103,10 +105,11 @@ class PairedReport:
 
     def text(self) -> str:
         """A few lines for people."""
+        diverted = "" if self.diverted is None else f"diverted {self.diverted:,}, "
         lines = [
             f"accepted {self.accepted:,}, lost {self.lost:,}",
             f"refused {self.refused:,}, outcome unknown {self.unknown:,}",
-            f"diverted {self.diverted:,}, in the backlog at the end {self.waiting:,}",
+            f"{diverted}in the backlog at the end {self.waiting:,}",
             f"longest send {self.send_seconds_max:.2f} s",
             f"time to fail over: {_told(self.failover_seconds)}",
             f"time to fail back: {_told(self.failback_seconds)}",
