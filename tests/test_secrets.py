@@ -260,6 +260,49 @@ def use_http(server: Server, found: Findings, keys: dict[str, str]) -> None:
         found.hear(f"GET {path}, good", ask(server, "GET", path, Authorization=good)[1])
 
 
+def keep_up(server: Server, found: Findings, keys: dict[str, str]) -> None:
+    """Rules made, their keys listed and exchanged, and requests that cannot be met."""
+    root = f"https://localhost:{server.ports['https']}"
+    good = found.token(root, "all", keys["all"])
+    rule_path = "/$authorizationRules/late"
+
+    def upkeep(method: str, path: str, body: object = None, **given: str) -> str:
+        given = {"Authorization": good, **given}
+        if body is not None:
+            given["body"] = json.dumps(body)
+        _, text = ask(server, method, path, **given)
+        return text
+
+    wanted = {"properties": {"rights": ["Send"]}}
+    found.hear("a rule is made", upkeep("PUT", rule_path, wanted))
+    # These two are there to show keys; what they show is secret from then on.
+    for answer in (
+        upkeep("POST", f"{rule_path}/listKeys"),
+        upkeep("POST", f"{rule_path}/regenerateKeys", {"keyType": "PrimaryKey"}),
+    ):
+        shown = json.loads(answer.partition("\n\n")[2])
+        found.secrets |= {shown["primaryKey"], shown["secondaryKey"]}
+    key = found.key()
+    # It says which right it does not know, and to nobody but who asked.
+    answer = upkeep("PUT", rule_path, {"properties": {"rights": [key]}})
+    found.hear("a rule with a key as a right", answer.replace(key, "..."))
+    bad = {
+        "a key of one's own": {"properties": {"rights": ["Send"], "primaryKey": key}},
+        "a key alone": key,
+    }
+    for name, body in bad.items():
+        found.hear(f"a rule with {name}", upkeep("PUT", rule_path, body))
+    kind = {"keyType": key}
+    found.hear("no such key", upkeep("POST", f"{rule_path}/regenerateKeys", kind))
+    forged = found.token(root, "all", found.key())
+    for path in (rule_path, f"{rule_path}/listKeys", "/$purge", "/$reset"):
+        for method in ("GET", "POST"):
+            where = f"{method} {path}"
+            found.hear(f"{where}, forged", upkeep(method, path, Authorization=forged))
+    found.hear("the rules", upkeep("GET", "/$authorizationRules"))
+    found.hear("the end of it", upkeep("DELETE", rule_path))
+
+
 # -- what is searched ------------------------------------------------------------------
 
 
@@ -308,6 +351,7 @@ def test_secrets_stay_in_the_store(tmp_path: Path) -> None:
         use_the_client(server, found, keys)
         asyncio.run(put_tokens(server, found, keys))
         use_http(server, found, keys)
+        keep_up(server, found, keys)
         while_running = modes(tmp_path / "data")
         [root, *_] = read_rules(tmp_path / "data" / "contoso")
         found.secrets.add(root.primary_key.reveal())

@@ -31,8 +31,7 @@ from twinbus.spark.spool import Spool
 from twinbus.testing.namespace import serve_namespace
 
 # A session takes long to start where others are at work.
-# Several drivers start and die: too long for every run of the tests.
-pytestmark = [pytest.mark.campaign, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 ROOT = Path(__file__).resolve().parents[2]
 KEY = "planted/Key+that+nobody/may/see0123456789AB="
