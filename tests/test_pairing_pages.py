@@ -67,6 +67,9 @@ async def run(page: Path, secondary: ServedNamespace, first: int = 0) -> dict[st
     admin = f'"{secondary.admin_connection_string}", '
     admin += f'connection_verify="{secondary.ca_file}"'
     for number, example in enumerate(examples(page)[first:], first + 1):
+        if "pyspark" in example:
+            # See `tests/spark/test_example.py`.
+            continue
         text = example.replace(_ADMIN, _ADMIN.replace("SECONDARY", admin))
         name = f"{page.name} {number}"
         code = compile(text, name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
