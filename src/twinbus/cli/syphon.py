@@ -15,6 +15,7 @@ import json
 import os
 import re
 import signal
+import socket
 import sys
 import threading
 import time
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
+# Of Spark Connect, where a master names none.
+_CONNECT_PORT = "15002"
 _LOOK_SECONDS = 0.5
 # Without a terminal a line is printed this often.
 _LINE_SECONDS = 5.0
@@ -182,6 +185,7 @@ def _session(master: str, settings: dict[str, str]) -> SparkSession:
         # Its pages are for this machine, and its workers are this Python.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    _check_answers(master)
     builder = SparkSession.builder.appName("twinbus syphon")
     if master.startswith("sc:"):
         # The server has its settings already.
@@ -198,10 +202,32 @@ def _session(master: str, settings: dict[str, str]) -> SparkSession:
     try:
         return builder.getOrCreate()
     except PySparkException as error:
+        needs = "Java 17 or newer, and a master that can be reached"
+        if master.startswith("sc:"):
+            needs = "pip install 'pyspark[connect]', and a server that can be reached"
         raise ConfigError(
             f"Spark cannot start with --master {master}: {_first_line(str(error))} "
-            "It needs Java 17 or newer, and a master that can be reached."
+            f"It needs {needs}."
         ) from None
+
+
+def _check_answers(master: str) -> None:
+    """Refuse a master where nobody listens: Spark itself would try for minutes."""
+    found = re.match(r"(?:sc|spark)://([^/;]+)", master)
+    if found is None:
+        return
+    for authority in found.group(1).split(","):
+        host, _, port = authority.rpartition(":")
+        if not port.isdigit():
+            host, port = authority, _CONNECT_PORT
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), 5):
+                return
+        except (OSError, OverflowError) as error:
+            last = error
+    raise ConfigError(
+        f"Nobody answers at --master {master} ({last}). Start it, or name another."
+    )
 
 
 def _serve_metrics(spark: SparkSession, port: int) -> None:
