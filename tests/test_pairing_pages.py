@@ -1,8 +1,9 @@
 """The guides about pairing say what is true: their examples run.
 
 The examples of a page run one after the other, as a reader would type them, on two real
-namespaces. They may await, as in `python -m asyncio`. Only the way to the
-administration is put in: on Azure it has the same connection string.
+namespaces. They may await, as in `python -m asyncio`. The environment is the one that
+the guide says to set, with the ports of these namespaces. Only a page that is written
+for Azure gets the way to the administration put in: there it is the same string.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -25,7 +28,8 @@ from twinbus.testing.namespace import ServedNamespace, serve_namespace
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-_ADMIN = "ServiceBusAdministrationClient.from_connection_string(SECONDARY"
+_ADMIN = "ServiceBusAdministrationClient.from_connection_string(SECONDARY)"
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -50,13 +54,44 @@ def environment(
     tmp_path: Path,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PRIMARY", primary.connection_string)
-    monkeypatch.setenv("SECONDARY", secondary.connection_string)
+    # The pages start the secondary with its data here.
+    ca_file = Path("backup/tls/ca.pem")
+    ca_file.parent.mkdir(parents=True)
+    shutil.copy(secondary.ca_file, ca_file)
+    places = {
+        "127.0.0.1;": f"127.0.0.1:{primary.amqp_port};",
+        ":5673;": f":{secondary.amqp_port};",
+        ":8443;": f":{secondary.https_port};",
+    }
+    for name, said in exported(DOCS / "pairing.md").items():
+        text = said
+        for old, new in places.items():
+            text = text.replace(old, new)
+        monkeypatch.setenv(name, text)
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """The examples of a page in one language, in their order."""
+    return [text for name, text in _BLOCK.findall(page.read_text()) if name == language]
+
+
+def exported(page: Path) -> dict[str, str]:
+    """What the environment has after the shell lines of a page that set it."""
+    (lines,) = (block for block in blocks(page, "") if "export PRIMARY=" in block)
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"{lines}\nenv"],
+        env={},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = dict(line.split("=", 1) for line in done.stdout.splitlines())
+    return {name: found[name] for name in re.findall(r"export (\w+)=", lines)}
 
 
 def examples(page: Path) -> list[str]:
     """The Python examples of a page, in their order."""
-    found = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    found = blocks(page, "python")
     assert found, f"{page} has no examples"
     return found
 
@@ -77,6 +112,23 @@ async def run(page: Path, secondary: ServedNamespace, first: int = 0) -> dict[st
         if inspect.isawaitable(result):
             await result
     return scope
+
+
+def test_the_readme_and_the_guide_start_and_name_the_same_servers() -> None:
+    readme, guide = ROOT / "README.md", DOCS / "pairing.md"
+    served = [
+        [block for block in blocks(page, "") if block.startswith("twinbus serve")]
+        for page in (readme, guide)
+    ]
+
+    assert served[0] == served[1]
+    assert exported(readme) == exported(guide)
+    assert set(exported(guide)) == {
+        "PRIMARY",
+        "SECONDARY",
+        "SECONDARY_ADMIN",
+        "CA_FILE",
+    }
 
 
 async def test_the_examples_of_the_guide_run(

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -208,6 +208,29 @@ def test_a_dry_run_says_what_would_move_and_moves_nothing(
     assert run("syphon", *quick, "--dry-run", "--json").json == told
 
 
+def test_a_dry_run_asks_the_primary_about_every_destination(
+    tmp_path: Path, run: Run
+) -> None:
+    with inside(tmp_path, Shape(queues=("orders",), topics=())) as pair:
+        before = Shape(queues=("orders", "gone"), topics=())
+        filled(replace(pair, shape=before), 60, seed=9)
+        told = run(
+            *("syphon", "--primary", pair.primary.connection_string),
+            *("--secondary", pair.secondary.connection_string),
+            *("--primary-name", PRIMARY),
+            *("--dry-run", "--json"),
+        ).json
+
+    fates = {each["destination"]: each["fate"] for each in told["queues"]}
+    assert fates["orders"] == fates["rooms"] == "move"
+    assert fates["gone"].startswith("dead-letter: ")
+    dead = [
+        each["messages"] for each in told["queues"] if each["destination"] == "gone"
+    ]
+    assert told["would_be_dead_lettered"] == sum(dead) > 0
+    assert told["would_move"] == 60 - sum(dead)
+
+
 def test_people_get_a_table_of_a_dry_run(quick: tuple[object, ...], run: Run) -> None:
     lines = run("syphon", *quick, "--dry-run").out.splitlines()
 
@@ -222,6 +245,7 @@ def test_people_get_a_table_of_a_dry_run(quick: tuple[object, ...], run: Run) ->
         (("--ttl", "never"), "'ttl' must be", 2),
         (("--primary-name", "else"), "no backlog queue of 'else'", 1),
         (("--primary", "env:NOT_THERE"), "no variable NOT_THERE", 2),
+        (("--primary", __file__), f"write '@{__file__}'", 2),
         (("--primary", NOWHERE), "The primary '127.0.0.1:9': ", 1),
         (("--secondary", NOWHERE), "The secondary '127.0.0.1:9': ", 1),
         (("--ca-file", "/nowhere"), "cannot be read", 2),

@@ -11,6 +11,7 @@ from uuid import uuid4
 import pytest
 from azure.core.exceptions import ClientAuthenticationError
 from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusAuthenticationError
 from azure.servicebus.management import ServiceBusAdministrationClient
 from prometheus_client import REGISTRY
 
@@ -139,6 +140,25 @@ async def test_pairing_needs_manage_on_the_secondary(site: PairSite) -> None:
             options = SendAvailabilityPairedNamespaceOptions(manager, secondary)
             with pytest.raises(ClientAuthenticationError):
                 await primary.pair_namespace(options)
+
+
+async def test_a_key_that_the_secondary_refuses_is_shown_to_it_twice_at_most(
+    site: PairSite,
+) -> None:
+    """A server may bar whoever shows too many; and the error says whose key it is."""
+    wrong = site.away.connection_string.replace("SharedAccessKey=", "SharedAccessKey=x")
+    async with (
+        primary_of(site) as primary,
+        MessagingFactory.from_connection_string(wrong) as refused,
+        secondary_of(site) as secondary,
+    ):
+        options = SendAvailabilityPairedNamespaceOptions(
+            site.away.admin_client(), refused, backlog_queue_count=10
+        )
+        with pytest.raises(ServiceBusAuthenticationError, match="The secondary '127"):
+            await primary.pair_namespace(options)
+
+        await primary.pair_namespace(options_for(site, secondary))
 
 
 async def test_pairing_refuses_what_cannot_be_paired(site: PairSite) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from twinbus.errors import ConfigError
-from twinbus.spark.environment import check_environment
+from twinbus.spark.environment import _INSTALL, check_environment
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def install(folder: Path, name: str, version: str) -> None:
@@ -63,9 +67,17 @@ def test_a_wrong_package_is_named(
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [])
 
-    assert (
-        refusal() == "Spark needs the package 'pyspark': pip install 'twinbus[spark]'"
+    assert refusal() == (
+        "Spark needs the package 'pyspark': "
+        "pip install 'pyspark>=4.2' 'pyarrow>=18' 'pandas<3'"
     )
+
+
+def test_what_is_to_be_installed_is_what_the_package_asks_for() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = project["optional-dependencies"]["spark"]
+
+    assert sorted(re.findall("'(.*?)'", _INSTALL)) == sorted(wanted)
 
 
 @pytest.mark.parametrize(

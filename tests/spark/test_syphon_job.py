@@ -165,12 +165,16 @@ def test_a_key_that_may_not_send_home_is_refused(
     assert "The key needs the right to Send." in error.text
 
 
+@pytest.mark.parametrize("which", ["primary", "secondary"])
 def test_a_wrong_key_is_refused_without_showing_it(
-    options: dict[str, object], secondary: ServedNamespace
+    options: dict[str, object], which: str
 ) -> None:
-    text = secondary.connection_string.replace(DEV_KEY_TEXT, "planted-wrong-key")
+    """Also the primary's, when there is no message yet that wants to go there."""
+    name = f"{which}ConnectionString"
+    text = str(options[name]).replace(DEV_KEY_TEXT, "planted-wrong-key")
 
-    error = refusal({**options, "secondaryConnectionString": text})
+    error = refusal({**options, name: text})
 
     assert isinstance(error, SyphonCannotStart)
+    assert error.text.startswith(f"The {which} '")
     assert "planted" not in error.text

@@ -117,6 +117,7 @@ def test_the_namespace_needs_no_pytest() -> None:
         ("clock='fast'", "*clock='fast' must be 'real' or 'manual'*"),
         ("data='cloud'", "*data='cloud' must be 'memory' or 'disk'*"),
         ("'orders'", "*servicebus takes names alone*"),
+        ("clok='manual'", "*servicebus does not know 'clok'. It takes clock, data, q*"),
         ("queues=['a b']", "*entities.json: namespaces[[]0].queues[[]0]*"),
     ],
 )

@@ -26,6 +26,8 @@ def read_secret(given: str) -> Secret:
         if not value:
             raise ConfigError(f"The environment has no variable {name}. Set it first.")
         return Secret(value.strip())
+    if "=" not in given and Path(given).is_file():
+        raise ConfigError(f"'{given}' is a file. To read it, write '@{given}'.")
     return Secret(given.strip())
 
 

@@ -316,7 +316,13 @@ class _Screen:
             print(json.dumps({**shot.as_dict(), "ui": self._ui, "ended": ended}))
             return
         show_all([asdict(line) for line in shot.queues], _FINAL, as_json=False)
-        print(f"{ended}: {shot.moved} moved, {shot.depth} left.")
+        dead = f", {shot.dead_lettered} dead-lettered" if shot.dead_lettered else ""
+        print(f"{ended}: {shot.moved} moved, {shot.depth} left{dead}.")
+        if dead:
+            print(
+                "'twinbus backlog peek --dead-letter' shows why, and 'twinbus backlog "
+                "replay' puts them back."
+            )
 
 
 class _Interrupts:

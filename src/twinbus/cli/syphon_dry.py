@@ -1,8 +1,8 @@
 """`twinbus syphon --dry-run`: what would move where, and what it would cost.
 
-Browses the backlog queues and asks the syphon's own rules about every message. Changes
-nothing. An operation is a message of up to 64 KB that is received or sent; a larger one
-counts as several.
+Browses the backlog queues, asks the syphon's own rules about every message, and links
+to every destination to learn whether it would take one. Changes nothing. An operation
+is a message of up to 64 KB that is received or sent; a larger one counts as several.
 """
 
 from __future__ import annotations
@@ -13,14 +13,22 @@ from typing import TYPE_CHECKING, Any
 
 from twinbus.cli.backlog_queues import browse
 from twinbus.clock import SystemClock
-from twinbus.pairing.syphon_rules import DeadLetter, SendHome, decide
+from twinbus.core.names import check_entity_path, strip_uri
+from twinbus.errors import CallerError, RemoteError
+from twinbus.pairing.envelope import REASON_ALIAS
+from twinbus.pairing.syphon_rules import DeadLetter, SendHome, after_failure, decide
 from twinbus.spark.syphon_backlog import Backlog, is_active
 
 if TYPE_CHECKING:
+    from twinbus.client.connection import Connection
     from twinbus.client.message import Message
     from twinbus.spark.syphon_source import SyphonJob
 
 OPERATION_BYTES = 64 * 1024
+MOVE = "move"
+_DEAD = "dead-letter: "
+_WAIT = "wait: "
+_LINK_SECONDS = 15.0
 
 
 @dataclass(slots=True)
@@ -32,8 +40,9 @@ class Forecast:
     messages: int = 0
     bytes: int = 0
     operations: int = 0
-    # What the rules say: `move`, `drop`, or why it would be dead-lettered.
-    fate: str = "move"
+    # What the rules say: `move`, `drop`, why it would be dead-lettered, or why it
+    # would have to wait.
+    fate: str = MOVE
 
 
 @dataclass(slots=True)
@@ -45,10 +54,10 @@ class _Forecasts:
         outcome = decide(message.payload, now_ms, ttl_rule)
         destination, fate, operations = "-", "drop", _operations(message.payload)
         if isinstance(outcome, SendHome):
-            destination, fate = outcome.path, "move"
+            destination, fate = outcome.path, MOVE
             operations += _operations(outcome.payload)
         elif isinstance(outcome, DeadLetter):
-            fate = f"dead-letter: {outcome.reason}"
+            fate = f"{_DEAD}{outcome.reason}"
         key = index, destination, fate
         found = self.by_kind.setdefault(key, Forecast(index, destination, fate=fate))
         found.messages += 1
@@ -74,18 +83,44 @@ async def forecast(
                 if is_active(message):
                     found.add(index, message, now_ms, settings.ttl_rule)
                     advance(1)
-    return [found.by_kind[key] for key in sorted(found.by_kind)]
+    forecasts = [found.by_kind[key] for key in sorted(found.by_kind)]
+    moving = [each for each in forecasts if each.fate == MOVE]
+    async with job.primary.connection() as home:
+        for path in {each.destination for each in moving}:
+            fate = await _fate_at(home, path)
+            for each in moving:
+                if each.destination == path:
+                    each.fate = fate
+    return forecasts
+
+
+async def _fate_at(home: Connection, path: str) -> str:
+    """What would become of a message for this entity."""
+    try:
+        check_entity_path(strip_uri(path), "x-ms-path")
+        async with home.sender(path) as sender:
+            await sender.open(_LINK_SECONDS)
+    except CallerError:
+        return f"{_DEAD}{REASON_ALIAS}"
+    except RemoteError as error:
+        verdict = after_failure(path, error)
+        if isinstance(verdict, DeadLetter):
+            return f"{_DEAD}{verdict.reason}"
+        return f"{_WAIT}{verdict.value}"
+    return MOVE
 
 
 def summary(forecasts: list[Forecast]) -> dict[str, Any]:
     """All of it in a few numbers."""
-    moving = [each for each in forecasts if each.fate == "move"]
+
+    def count(fate: str) -> int:
+        return sum(each.messages for each in forecasts if each.fate.startswith(fate))
+
     return {
         "messages": sum(each.messages for each in forecasts),
-        "would_move": sum(each.messages for each in moving),
-        "would_be_dead_lettered": sum(
-            each.messages for each in forecasts if each.fate.startswith("dead")
-        ),
+        "would_move": count(MOVE),
+        "would_wait": count(_WAIT),
+        "would_be_dead_lettered": count(_DEAD),
         "bytes": sum(each.bytes for each in forecasts),
         "operations": sum(each.operations for each in forecasts),
     }

@@ -34,7 +34,7 @@ def page(summary: dict[str, Any], timeline: Timeline, made_at: datetime) -> str:
         '<div class="columns">',
         _section("Figures", _pairs(figures(summary))),
         _section("Entities", _entities(summary["entities"])),
-        _section("Parts", _parts(summary["phases"])),
+        _section("Parts", _parts(summary["phases"]) + _notes(summary)),
         _section("How it was set up", _pairs(summary["settings"].items())),
         "</div>",
         _copies(summary["figures"]["duplicates"]),
@@ -136,14 +136,17 @@ def _copies(duplicates: dict[str, int]) -> str:
     return _section("Why some came twice", _table(("reason", "copies"), rows) + text)
 
 
-def _again(summary: dict[str, Any]) -> str:
-    notes = "".join(
+def _notes(summary: dict[str, Any]) -> str:
+    return "".join(
         f"<p>{escape(note)}</p>"
         for note in (summary["spark"], *summary["notes"])
         if note
     )
+
+
+def _again(summary: dict[str, Any]) -> str:
     command = escape(summary["repeat"])
-    return _section("Again", f"{notes}<p>The same drill again:</p><pre>{command}</pre>")
+    return _section("Again", f"<p>The same drill again:</p><pre>{command}</pre>")
 
 
 def _footer(made_at: datetime) -> str:

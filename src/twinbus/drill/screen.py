@@ -206,5 +206,7 @@ def final_table(summary: dict[str, Any]) -> RenderableType:
     lines += [Text(note, style="yellow") for note in summary["notes"]]
     lines.append(Text(summary["sentence"], style=f"bold {colour}"))
     lines += [Text(f"* {reason}", style=colour) for reason in summary["reasons"]]
-    lines.append(Text(f"Again: {summary['repeat']}", style="dim"))
+    repeats = [summary["repeat"], summary["repeat_with_make"]]
+    words = ", or ".join(each for each in repeats if each)
+    lines.append(Text(f"Again: {words}", style="dim"))
     return Group(*lines)

@@ -54,6 +54,7 @@ def summary_of(performance: Performance) -> dict[str, Any]:
         "notes": scene.notes,
         "settings": settings(plan),
         "repeat": repeat(plan),
+        "repeat_with_make": repeat_with_make(plan),
     }
 
 
@@ -64,12 +65,16 @@ def sentence(plan: Plan, scene: Scene, judgement: Judgement) -> str:
         count = len(judgement.reasons)
         found = "reason" if count == 1 else "reasons"
         return f"The drill failed, for {count} {found}."
-    copies = report.duplicates.total()
-    again = "none came twice"
+    copies, again = report.duplicates.total(), "none came twice"
+    redelivered = report.verdict.counts["delivered_again"]
     if copies == 1:
         again = "1 further copy came, for a known reason"
     elif copies:
         again = f"{copies:,} further copies came, each for a known reason"
+    elif redelivered:
+        again = "no second copy was made"
+    if redelivered:
+        again += f" ({redelivered:,} delivered again: an answer was lost)"
     away = sum(
         phase.seconds(scene.now) for phase in scene.phases if phase.name == "outage"
     )
@@ -83,6 +88,7 @@ def sentence(plan: Plan, scene: Scene, judgement: Judgement) -> str:
 
 def settings(plan: Plan) -> dict[str, str]:
     """How it was set up, for people."""
+    broken = {"broken on purpose": plan.broken} if plan.broken else {}
     return {
         "primary": plan.fault_text,
         "traffic": f"{plan.messages:,} messages in {plan.traffic_ms / 1000:g} s from "
@@ -92,6 +98,7 @@ def settings(plan: Plan) -> dict[str, str]:
         "backlog queues": f"{BACKLOG_QUEUES} (usual: 10)",
         "syphon": _SYPHONS[plan.syphon],
         "seed": str(plan.seed),
+        **broken,
     }
 
 
@@ -112,6 +119,12 @@ def repeat(plan: Plan) -> str:
     return " ".join(words)
 
 
+def repeat_with_make(plan: Plan) -> str:
+    """The same for whoever ran it with make, which knows no other options."""
+    command = f"make drill FAULT={plan.fault} SEED={plan.seed}"
+    return command if repeat(plan).count("--") == 2 else ""
+
+
 def figures(summary: dict[str, Any]) -> list[tuple[str, str]]:
     """The numbers that people want, with their names."""
     found = summary["figures"]
@@ -125,6 +138,7 @@ def figures(summary: dict[str, Any]) -> list[tuple[str, str]]:
         ("most in the backlog", f"{summary['backlog_max']:,}"),
         ("further copies, explained", f"{sum(copies.values()):,}"),
         ("further copies, unexplained", f"{found['unexplained_duplicates']:,}"),
+        ("delivered again, no copy", f"{found['counts'].get('delivered_again', 0):,}"),
         ("pings that a receiver saw", f"{summary['pings_seen']:,}"),
         ("longest send", f"{found['send_seconds_max']:.1f} s"),
         ("time to fail over", _spread(over)),

@@ -22,7 +22,7 @@ from typing import Any, Self
 from twinbus.client.connection import Connection
 from twinbus.client.credentials import credential_of
 from twinbus.core.sas import parse_connection_string
-from twinbus.errors import ArgumentError
+from twinbus.errors import ArgumentError, RemoteError
 from twinbus.pairing.backlog_queues import BacklogQueues, missing_event
 from twinbus.pairing.backlog_watch import BacklogWatch
 from twinbus.pairing.direct import DirectRoute
@@ -39,6 +39,7 @@ from twinbus.pairing.pair import Pair
 from twinbus.pairing.policy import PairingStatus
 from twinbus.pairing.route import PairedRoute
 from twinbus.pairing.sdk_arguments import endpoint_from, send_settings_from
+from twinbus.pairing.sdk_errors import as_sdk_error
 from twinbus.pairing.syphon import Syphon, Which
 from twinbus.pairing.telling import Listener
 
@@ -239,7 +240,12 @@ class MessagingFactory:
         self._pair = pair
         for path, cause in missing:
             pair.telling.tell(missing_event(path, cause, pair.clock.now_ms()))
-        await pair.open_backlog()
+        try:
+            await pair.open_backlog()
+        except RemoteError as error:
+            host, port = secondary._place
+            whose = f"The secondary '{host}:{port}': "
+            raise as_sdk_error(error, whose) from error
         self._partner = secondary
         if options.enable_syphon:
             self._syphon = self._start_syphon(pair, queues)

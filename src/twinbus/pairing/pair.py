@@ -20,7 +20,7 @@ from twinbus.client.connection import Connection
 from twinbus.client.outcome import Outcome
 from twinbus.client.sender import Sender
 from twinbus.clock import Clock, SystemClock
-from twinbus.pairing.classification import verdict_of
+from twinbus.pairing.classification import Kind, kind_of, verdict_of
 from twinbus.pairing.decisions import (
     CancelTimer,
     Decision,
@@ -45,6 +45,10 @@ from twinbus.pairing.telling import Telling
 
 if TYPE_CHECKING:
     from twinbus.pairing.route import Flight
+
+
+# Backlog queues that are linked to before all others.
+_LINKED_FIRST = 2
 
 
 class PairedEntity:
@@ -183,16 +187,24 @@ class Pair:
         Raises what the last one raised if none can be linked to.
         """
         indexes = sorted(self.options.usable_indexes)
-        results = await asyncio.gather(
-            *(self.backlog_sender(index).open() for index in indexes),
-            return_exceptions=True,
-        )
-        errors = [each for each in results if isinstance(each, BaseException)]
+        results = await self._link(indexes[:_LINKED_FIRST])
+        errors = [each for each in results if each is not None]
+        # A key that is wrong is not shown ten times: a server may bar who does that.
+        if len(errors) < len(results) or kind_of(errors[0]) is not Kind.ACCESS:
+            results += await self._link(indexes[_LINKED_FIRST:])
+            errors = [each for each in results if each is not None]
         if len(errors) == len(results):
             raise errors[-1]
         for index, error in zip(indexes, results, strict=True):
-            if isinstance(error, BaseException):
+            if error is not None:
                 self._probing.queue_failed(index, error)
+
+    async def _link(self, indexes: list[int]) -> list[BaseException | None]:
+        """Link to some backlog queues; why it failed, for each."""
+        return await asyncio.gather(
+            *(self.backlog_sender(index).open() for index in indexes),
+            return_exceptions=True,
+        )
 
     async def sends_ended(self) -> None:
         """Wait until no send is under way."""

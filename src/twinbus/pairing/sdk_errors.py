@@ -65,7 +65,7 @@ _KINDS: dict[Kind, tuple[type[ServiceBusError], str]] = {
     ),
     Kind.MISSING: (
         MessagingEntityNotFoundError,
-        "Check the name of the entity, or create it.",
+        "Check the name, or create it first.",
     ),
     Kind.DISABLED: (MessagingEntityDisabledError, "Enable the entity."),
     Kind.FULL: (
@@ -128,10 +128,11 @@ class BacklogSizeExceeded(MessageTooLargeForBacklog, MessageSizeExceededError):
         self.limit_bytes = error.limit_bytes
 
 
-def as_sdk_error(error: Exception) -> Exception:
+def as_sdk_error(error: Exception, whose: str = "") -> Exception:
     """The error to raise to the caller of a sender; O(1).
 
-    `raise as_sdk_error(error)` shows both: the cause is set already.
+    `raise as_sdk_error(error)` shows both: the cause is set already. `whose` stands
+    before the text, where the caller cannot know which namespace it is about.
     """
     if isinstance(error, MessageTooLargeForBacklog):
         if isinstance(error, BacklogSizeExceeded):
@@ -143,7 +144,7 @@ def as_sdk_error(error: Exception) -> Exception:
         found = _class_and_advice(error)
         if found is None:
             return error
-        made = _made(error, *found)
+        made = _made(error, whose, *found)
     made.__cause__ = error
     return made
 
@@ -172,15 +173,18 @@ def _class_and_advice(error: Exception) -> tuple[type[ServiceBusError], str] | N
 
 
 def _made(
-    error: Exception, made: type[ServiceBusError], advice: str
+    error: Exception, whose: str, made: type[ServiceBusError], advice: str
 ) -> ServiceBusError:
-    text = str(error) or type(error).__name__
+    text = whose + (str(error) or type(error).__name__)
     if text[-1] not in ".!?":
         text += "."
+    if not text.endswith(advice):
+        # Our own server gives some advice itself.
+        text = f"{text} {advice}"
     details: dict[str, Any] = {"error": error}
     if isinstance(error, RemoteError):
         details["condition"] = error.condition
-    return made(message=f"{text} {advice}", **details)
+    return made(message=text, **details)
 
 
 __all__ = ["BacklogSizeExceeded", "as_sdk_error"]

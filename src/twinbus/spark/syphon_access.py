@@ -78,6 +78,11 @@ class Namespace:
         """Host and port that a connection goes to."""
         return endpoint_of(self._given, Endpoint("")).target
 
+    @property
+    def has_key(self) -> bool:
+        """Whether it signs for the whole namespace, and not with a token given."""
+        return self._given.token is None
+
     def connection(self) -> Connection:
         """A connection with the key itself; for the driver."""
         return Connection(self.way.endpoint(), credential_of(self._given))

@@ -73,6 +73,8 @@ SPARK_SETTINGS = {"spark.speculation": "false", "spark.task.maxFailures": "8"}
 
 _CHUNK = 2 * limits.SYPHON_CHUNK_MESSAGES
 _CHECK_SECONDS = 15.0
+# A path that is asked for with a key when no message names another.
+_NO_ENTITY = "twinbus-syphon-check"
 # Reports of older runs are removed.
 _RUNS_KEPT = timedelta(days=7)
 _RUN_TIME = "%Y%m%dT%H%M%S"
@@ -201,6 +203,9 @@ async def check(job: SyphonJob) -> list[int]:
         try:
             await home.open(_CHECK_SECONDS)
             path = await _some_destination(secondary, backlog, found)
+            if path is None and job.primary.has_key:
+                # That it does not exist is no matter; that the key is wrong is.
+                path = _NO_ENTITY
             if path is not None:
                 await _check_sends(home, path)
         except (RemoteError, TimeoutError) as error:

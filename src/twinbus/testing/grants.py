@@ -31,6 +31,7 @@ def granted_at(index: Index, grant: Grant) -> float | None:
 def check_copy(index: Index, copy: Copy, verdict: Verdict) -> None:
     """Everything that concerns the locks of one stored message."""
     verdict.counts["deliveries"] += len(copy.grants)
+    verdict.counts["delivered_again"] += max(len(copy.grants) - 1, 0)
     _Judge(index, copy, verdict).check()
 
 
