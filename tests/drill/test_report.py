@@ -177,7 +177,8 @@ def test_a_drill_in_which_nothing_happened_can_be_drawn() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "ceiling"), [(0.5, 1), (1, 1), (3, 5), (51, 100), (1001, 2000)]
+    ("value", "ceiling"),
+    [(0.5, 1), (1, 1), (5, 6), (51, 60), (2250, 3000), (9000, 10000)],
 )
 def test_axes_end_at_numbers_that_people_like(value: float, ceiling: int) -> None:
     assert nice_ceiling(value) == ceiling

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.soak import plan
-from tests.soak.receiving import seen
+from tests.soak.receiving import facts
 from tests.soak.site import PRIMARY, SECONDARY, Site
 from twinbus.client.message import Message
 from twinbus.client.sync.connection import Connection
 from twinbus.pairing.envelope import Backlogged
 from twinbus.testing.events import Recorder
+from twinbus.testing.traces import seen
 
 _CHUNK = 250
 _STATES = {0: "active", 1: "deferred", 2: "scheduled"}
@@ -51,12 +52,10 @@ def _look_at(connection: Connection, path: str, recorder: Recorder) -> None:
             event = recorder.start("look", "drain", queue=path)
             state = _STATES[int(message.annotations.get("x-opt-message-state") or 0)]
             event.state = "dead" if suffix else state
-            facts = seen(message)
-            for name in ("token", "lock_until", "delivery_count"):
-                del facts[name]
+            known = facts(seen(message), message)
             if path in plan.BACKLOG:
                 aliases = Backlogged(message.payload).aliases()
-                facts["path"] = aliases.path
-                facts["diverted_at"] = aliases.diverted_at_ms or 0
-            recorder.finish(event, **facts)
+                known["path"] = aliases.path
+                known["diverted_at"] = aliases.diverted_at_ms or 0
+            recorder.finish(event, **known)
     recorder.finish(recorder.start("look", "drained", queue=path))

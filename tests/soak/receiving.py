@@ -18,8 +18,8 @@ from twinbus.client.message import Message
 from twinbus.client.receiver import ReceiveOptions, Receiver
 from twinbus.errors import TwinbusError
 from twinbus.testing.events import Event, Recorder
-from twinbus.wire.codec import decode
-from twinbus.wire.sections import CONTENT_TYPE, DATA, SUBJECT, find_sections
+from twinbus.testing.traces import body_of, delivered, token_of
+from twinbus.wire.sections import SUBJECT
 
 _CHUNK = 20
 _WAIT_SECONDS = 0.5
@@ -99,7 +99,9 @@ class Receiving:
                 self._recorder.finish(begun, "unknown", credit=_CHUNK)
                 raise
             for message in found:
-                self._recorder.finish(begun, **seen(message, receiver))
+                held_ms = receiver.session_locked_until_ms
+                known = facts(delivered(message, held_ms), message)
+                self._recorder.finish(begun, **known)
             settled = await asyncio.gather(
                 *(self._settle(receiver, message) for message in found),
                 return_exceptions=True,
@@ -113,7 +115,7 @@ class Receiving:
     async def _settle(self, receiver: Receiver, message: Message) -> None:
         op = "abandon" if self._random.random() < 0.02 else "complete"
         event = self._start(op, key=str(message.message_id))
-        event.token = _token(message)
+        event.token = token_of(message)
         self._recorder.announce(event)
         try:
             await getattr(receiver, op)(message)
@@ -131,33 +133,8 @@ class Receiving:
             self._recorder.finish(event)
 
 
-def _token(message: Message) -> str:
-    """Names one delivery; those of one session share the lock."""
-    return f"{message.lock_token}/{message.delivery_count}"
-
-
-def seen(message: Message, receiver: Receiver | None = None) -> dict[str, Any]:
-    """What a delivery or a look tells about a message."""
-    locked_ms = message.locked_until_ms or 0
-    if receiver is not None and receiver.session_id is not None:
-        locked_ms = receiver.session_locked_until_ms or 0
-    body = b"".join(
-        decode(message.payload, start)[0]
-        for code, _, start, _ in find_sections(message.payload)
-        if code == DATA
-    )
+def facts(seen: dict[str, Any], message: Message) -> dict[str, Any]:
+    """What is known of a message, with a digest over more than its body."""
     subject = str(message.properties[SUBJECT] or "")
-    scheduled = message.annotations.get("x-opt-scheduled-enqueue-time")
-    return {
-        "key": str(message.message_id),
-        "session": message.session_id or "",
-        "sequence": message.sequence_number,
-        "delivery_count": message.delivery_count + 1,
-        "token": _token(message),
-        "lock_until": locked_ms,
-        "digest": plan.digest(body, subject, message.application_properties),
-        "content_type": str(message.properties[CONTENT_TYPE] or ""),
-        "enqueued_at": message.enqueued_ms or 0,
-        "ttl_ms": int(message.header[2] or 0),
-        "not_before": int(scheduled) if scheduled is not None else 0,
-    }
+    digest = plan.digest(body_of(message), subject, message.application_properties)
+    return {**seen, "digest": digest}

@@ -49,11 +49,11 @@ class _Frame:
         return self.width < _NARROW
 
 
-def nice_ceiling(value: float) -> int:
-    """The next number at or above that people like on an axis."""
+def nice_ceiling(value: float, factors: Sequence[int] = (1, 2, 3, 4, 6, 8)) -> int:
+    """The next number at or above that people like at the end of an axis."""
     step = 1
     while True:
-        for factor in (1, 2, 5):
+        for factor in factors:
             if factor * step >= value:
                 return factor * step
         step *= 10
@@ -61,7 +61,7 @@ def nice_ceiling(value: float) -> int:
 
 def tick_seconds(seconds: float, room: int) -> int:
     """How far apart the marks of the time axis are, if so many have room."""
-    return nice_ceiling(seconds / max(room, 1))
+    return nice_ceiling(seconds / max(room, 1), (1, 2, 5))
 
 
 def draw(timeline: Timeline, width: int) -> str:

@@ -18,9 +18,9 @@ from twinbus.client.message import Message
 from twinbus.client.receiver import ReceiveOptions, Receiver
 from twinbus.drill.plan import PLACES, SESSION_QUEUE
 from twinbus.drill.stage import Line, Stage, act, say
-from twinbus.drill.traces import content_type_of, delivered, token_of
 from twinbus.errors import RemoteError, SettleRefused
 from twinbus.testing.history import Recorder
+from twinbus.testing.traces import content_type_of, delivered, token_of
 from twinbus.wire.sections import PING_CONTENT_TYPE
 
 _SAY_SECONDS = 0.25

@@ -41,9 +41,9 @@ from twinbus.drill.plan import (
     Shipment,
 )
 from twinbus.drill.stage import Line, Stage, act, say
-from twinbus.drill.traces import digest_of
 from twinbus.testing.history import Event, Recorder
 from twinbus.testing.history_health import record_pairing
+from twinbus.testing.traces import digest_of
 
 _SAY_SECONDS = 0.25
 _STATES = {

@@ -18,7 +18,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -51,6 +51,11 @@ HOST = "localhost"
 # What a namespace has at the start: a file for `--config`, or the content of one
 # namespace in it, where a plain name stands for an entity without settings.
 Entities = Mapping[str, Any] | Path
+
+# The names of such settings. What a namespace is called is said elsewhere.
+SETTINGS = tuple(
+    field.name for field in fields(NamespaceConfig) if field.name != "name"
+)
 
 # Far longer than anything here takes; a test should fail rather than hang.
 _SECONDS_MAX = 30

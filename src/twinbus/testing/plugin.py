@@ -65,9 +65,10 @@ def servicebus_namespace(
 
     The marker `servicebus` says what it is like.
     """
-    from twinbus.testing.namespace import serve_namespace
+    from twinbus.testing.namespace import SETTINGS, serve_namespace
 
     wanted = _wanted(request.node)
+    _check_names(wanted, ("clock", "data", *SETTINGS))
     manual = _choice(wanted, "clock", _CLOCKS) == "manual"
     data = None
     if _choice(wanted, "data", _PLACES) == "disk":
@@ -87,6 +88,15 @@ def _wanted(item: Any) -> dict[str, Any]:
             raise pytest.UsageError(f"@pytest.mark.{_MARKER} takes names alone.")
         found |= marker.kwargs
     return found
+
+
+def _check_names(wanted: dict[str, Any], known: tuple[str, ...]) -> None:
+    for name in wanted:
+        if name not in known:
+            raise pytest.UsageError(
+                f"@pytest.mark.{_MARKER} does not know {name!r}. It takes "
+                f"{', '.join(known)}."
+            )
 
 
 def _choice(wanted: dict[str, Any], name: str, known: tuple[str, ...]) -> str:

@@ -1,4 +1,4 @@
-"""How a message looks in the history of a drill.
+"""How a message looks in a history.
 
 Owns what is written down about a message that a receiver or the final look has seen.
 Both write the same, so the checker can compare them with what the sender wrote.
