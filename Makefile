@@ -18,14 +18,14 @@ SECONDS ?= 600
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup system peers lint format test drill drills fuzz bench campaigns soak
-.PHONY: serve clean
+.PHONY: help setup system test-tools peers lint format test drill drills fuzz bench
+.PHONY: campaigns soak serve clean
 
 help: ## Print this help
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sort | \
 		awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
 
-setup: $(VENV)/.stamp $(SDK_STAMPS) $(JS_STAMP) ## Prepare all that the tests need
+setup: test-tools $(VENV)/.stamp $(SDK_STAMPS) $(JS_STAMP) ## Prepare all for the tests
 
 # $(call debian,PACKAGES): install, or say exactly what a person has to do.
 define debian
@@ -40,14 +40,12 @@ define debian
 		apt-get install -y -qq --no-install-recommends$(1) >/dev/null
 endef
 
+# What the package itself needs: Python and, for Spark, Java.
 system:
 	@missing=; \
 	command -v $(PYTHON) >/dev/null || missing="$$missing python3 python3-venv"; \
 	! command -v $(PYTHON) >/dev/null || $(PYTHON) -c 'import ensurepip, venv' \
 		2>/dev/null || missing="$$missing python3-venv"; \
-	command -v strace >/dev/null || missing="$$missing strace"; \
-	command -v node >/dev/null || missing="$$missing nodejs"; \
-	command -v npm >/dev/null || missing="$$missing npm"; \
 	if [ -n "$$missing" ]; then $(call debian,$$missing); fi
 	@command -v java >/dev/null || [ -n "$$JAVA_HOME" ] || \
 		{ command -v apt-get >/dev/null && { \
@@ -58,6 +56,14 @@ system:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 		echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3" >&2; \
 		exit 1; }
+
+# What only the tests need. After `system`, since apt-get runs one at a time.
+test-tools: | system
+	@missing=; \
+	command -v strace >/dev/null || missing="$$missing strace"; \
+	command -v node >/dev/null || missing="$$missing nodejs"; \
+	command -v npm >/dev/null || missing="$$missing npm"; \
+	if [ -n "$$missing" ]; then $(call debian,$$missing); fi
 
 # RUNLEVEL=1 above asks Debian not to start a broker when it installs one; the bench runs
 # its own. Where the peer cannot be installed, the bench names it as missing.
@@ -77,7 +83,7 @@ $(VENV)/.stamp: pyproject.toml constraints.txt | system
 		azure-servicebus==$* aiohttp websocket-client
 	@touch $@
 
-$(JS)/node_modules/.stamp: $(JS)/package.json $(JS)/.npmrc | system
+$(JS)/node_modules/.stamp: $(JS)/package.json $(JS)/.npmrc | test-tools
 	cd $(JS) && npm install --silent
 	@touch $@
 
@@ -94,7 +100,7 @@ format: $(VENV)/.stamp ## Rewrite the sources in the project's format
 test: setup lint ## Set up, lint, and run the whole test suite
 	$(RUN) -m pytest --numprocesses 2 --dist loadfile
 
-# Needs the package and Java, and nothing else that the tests need.
+# Needs Python and Java on the machine, and no tool of the tests.
 drill: $(VENV)/.stamp ## Rehearse an outage end to end (FAULT=kill|stop|cut SEED=...)
 	@mkdir -p build
 	$(RUN) -m twinbus.cli.main drill --report build/drill.html \
@@ -115,7 +121,7 @@ campaigns: setup ## Run the big matrices: crash points, power loss, long fuzzing
 soak: setup ## Break two servers under load, and check (SECONDS=600 SEED=...)
 	$(RUN) -m tests.soak --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
-serve: setup ## Run a development namespace on loopback, with its data in ./data
+serve: $(VENV)/.stamp ## Run a development namespace on loopback, its data in ./data
 	$(RUN) -m twinbus.cli.main serve --dev --namespace contoso --data ./data
 
 clean: ## Remove everything that setup and the tools made; data stays

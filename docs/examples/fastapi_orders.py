@@ -1,7 +1,9 @@
 """Takes orders over HTTP and passes them on, also while the primary is down.
 
-    pip install twinbus fastapi uvicorn aiohttp
+    pip install /path/to/twinbus fastapi uvicorn aiohttp
     PRIMARY=... SECONDARY=... uvicorn fastapi_orders:app
+
+Servers of your own also need SECONDARY_ADMIN and CA_FILE, as in `docs/pairing.md`.
 
 One pair for the whole process, made when the application starts and closed when it
 ends. `worker.py` receives the orders.

@@ -1,7 +1,9 @@
 """Takes orders over HTTP and passes them on, also while the primary is down.
 
-    pip install twinbus flask gunicorn
+    pip install /path/to/twinbus flask gunicorn
     PRIMARY=... SECONDARY=... gunicorn "flask_orders:create_app()"
+
+Servers of your own also need SECONDARY_ADMIN and CA_FILE, as in `docs/pairing.md`.
 
 A pair belongs to one process. A server that starts workers by forking has to make the
 application in each of them, as gunicorn does unless it is told to preload.

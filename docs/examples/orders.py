@@ -3,6 +3,7 @@
 Read it from top to bottom, or run it cell by cell in an editor that knows `# %%`. It
 needs a queue `orders` and a topic `totals`:
 
+    pip install '/path/to/twinbus[spark]'
     export SERVICEBUS_CONNECTION_STRING='Endpoint=sb://...'
     python docs/examples/orders.py /tmp/orders
 """

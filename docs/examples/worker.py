@@ -1,7 +1,9 @@
 """Receives the orders, and brings home what was sent while the primary was down.
 
-    pip install twinbus
+    pip install /path/to/twinbus
     PRIMARY=... SECONDARY=... python worker.py
+
+Servers of your own also need SECONDARY_ADMIN and CA_FILE, as in `docs/pairing.md`.
 
 Senders leave the syphon off; a receiver turns it on. One such process is enough.
 """
