@@ -108,13 +108,17 @@ def test_large_messages_do_not_make_a_worker_large(
 
 @pytest.mark.campaign
 @pytest.mark.timeout(0)
-def test_a_gigabyte_does_not_make_workers_large(
+def test_gigabytes_do_not_make_workers_large(
     bus: Bus, spark: SparkSession, queues: str, tmp_path: Path
 ) -> None:
-    """With what Spark does by itself, which is 64 MB at a time for a sink."""
-    before = measure(spark, bus, queues, tmp_path, 1000)
+    """With what Spark does by itself, which is 64 MB at a time for a sink.
 
-    after = measure(spark, bus, queues, tmp_path, 4000)
+    Its peak comes some hundred megabytes after the start, so a gigabyte goes before.
+    """
+    before = measure(spark, bus, queues, tmp_path, 4000)
+
+    after = measure(spark, bus, queues, tmp_path, 8000)
 
     print(f"a worker had {before:.0f} MB at most, and then {after:.0f}")
-    assert after < before + 64
+    assert after < before + 16
+    assert after < 512
