@@ -59,8 +59,11 @@ def queue() -> str:
 
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Iterator[None]:
+    # Clients of other tests may be at work in this process.
+    before = set(threading.enumerate())
     yield
-    assert not [each for each in threading.enumerate() if each.name == THREAD]
+    new = set(threading.enumerate()) - before
+    assert not [each for each in new if each.name == THREAD]
 
 
 @pytest.mark.parametrize("name", TWINS)
