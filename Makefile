@@ -96,9 +96,9 @@ format: $(VENV)/.stamp ## Rewrite the sources in the project's format
 	$(RUN) -m ruff format .
 	$(RUN) -m ruff check --fix .
 
-# Most tests wait for servers, so two at once take little more than half the time.
+# Most tests wait for servers: three at once keep two cores busy.
 test: setup lint ## Set up, lint, and run the whole test suite
-	$(RUN) -m pytest --numprocesses 2 --dist loadfile
+	$(RUN) -m pytest --numprocesses 3 --dist loadfile
 
 # Needs Python and Java on the machine, and no tool of the tests.
 drill: $(VENV)/.stamp ## Rehearse an outage end to end (FAULT=kill|stop|cut SEED=...)
