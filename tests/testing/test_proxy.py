@@ -227,6 +227,17 @@ def test_whoever_is_swallowed_does_not_see_the_end(
     assert is_silent(client)
 
 
+def test_a_client_that_has_left_is_not_kept(
+    proxy: FaultyProxy, client: socket.socket
+) -> None:
+    """It may leave before the answer comes that is swallowed."""
+    proxy.inject(Fault(towards="client"))
+    client.sendall(b"hello")
+    client.shutdown(socket.SHUT_WR)
+
+    proxy.wait_until(lambda proxy: not proxy.open_connections, SECONDS)
+
+
 def test_what_is_held_back_arrives_when_all_is_well(
     proxy: FaultyProxy, client: socket.socket
 ) -> None:

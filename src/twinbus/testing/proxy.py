@@ -76,6 +76,8 @@ class _Connection:
         self.lanes = {"server": Lane("server"), "client": Lane("client")}
         # Bytes were swallowed, so the rest of the stream makes no sense.
         self.torn = False
+        # The client will say no more.
+        self.half_closed = False
         self.ended = False
         self.healed = asyncio.Event()
         self.tasks: set[asyncio.Task[None]] = set()
@@ -121,7 +123,7 @@ class _Connection:
                     swallowing = not await self._pass_on(lane, *piece)
                 if self.ended:
                     return
-            if side == "client" and swallowing:
+            if side == "client" and swallowing and not self.half_closed:
                 # The client is not told that the server has left.
                 return
             self._end_of(side, reset=piece[1] > 0)
@@ -169,6 +171,7 @@ class _Connection:
         if reset or side == "client" or self.server is None or self.torn:
             self.end(reset)
         else:
+            self.half_closed = True
             with suppress(OSError):
                 self.server.shutdown(socket.SHUT_WR)
 
