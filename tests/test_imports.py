@@ -133,7 +133,7 @@ def test_the_package_imports_one_way() -> None:
         ("wire/codec.py", "def f():\n    from twinbus import store"),
         ("wire/codec.py", "import twinbus.server.host"),
         ("wire/link.py", "from time import monotonic"),
-        ("store/sqlite.py", "from twinbus.wire.sections import split"),
+        ("store/sqlite/store.py", "from twinbus.wire.sections import split"),
         ("client/sender.py", "from twinbus import pairing"),
         ("server/host.py", "from twinbus.client import sender"),
         ("server/host.py", "from twinbus.pairing import factory"),

@@ -34,7 +34,7 @@ from twinbus.core.sas import Secret, make_token
 from twinbus.errors import ConfigError
 from twinbus.server.config import parse_config
 from twinbus.server.keys import read_rules
-from twinbus.store.sqlite_file import FILE_NAME
+from twinbus.store.sqlite.file import FILE_NAME
 
 NEVER_S = 1 << 33
 # Each request comes from another address, or too many failures would end the story.

@@ -16,7 +16,7 @@ from itertools import count
 from pathlib import Path
 
 from twinbus.store.base import DEAD_LETTER, FOREVER_MS, Lock, Record, Stored
-from twinbus.store.sqlite import SqliteStore
+from twinbus.store.sqlite.store import SqliteStore
 
 # Below the recorded folder, so that making it is part of the run.
 _FOLDER = "namespace"

@@ -24,7 +24,7 @@ from twinbus.errors import BusyError, CallerError, DecodeError, PeerError
 from twinbus.server.management import perform
 from twinbus.server.namespace import Namespace
 from twinbus.store.base import SessionGrant
-from twinbus.store.sqlite import SqliteStore
+from twinbus.store.sqlite.store import SqliteStore
 from twinbus.wire import sections
 from twinbus.wire.codec import encode
 from twinbus.wire.connection import Connection

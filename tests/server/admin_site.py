@@ -22,7 +22,7 @@ from twinbus.server.admin_xml import ATOM, SERVICE_BUS
 from twinbus.server.host import Host
 from twinbus.server.namespace import Namespace
 from twinbus.server.port import NamespacePort
-from twinbus.store.sqlite import SqliteStore
+from twinbus.store.sqlite.store import SqliteStore
 
 HOST = "contoso.example"
 ROOT = f"https://{HOST}"

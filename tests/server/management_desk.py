@@ -22,7 +22,7 @@ from twinbus.server.management import Reply, perform, refusal
 from twinbus.server.namespace import Namespace
 from twinbus.server.tokens import uuid_of
 from twinbus.store.base import Lock, SessionGrant, Stored
-from twinbus.store.sqlite import SqliteStore
+from twinbus.store.sqlite.store import SqliteStore
 from twinbus.wire import sections
 from twinbus.wire.codec import decode, encode
 from twinbus.wire.types import (

@@ -33,7 +33,7 @@ from twinbus.server.jwt import BearerTokens
 from twinbus.server.namespace import Namespace
 from twinbus.server.port import NamespacePort
 from twinbus.store.base import Counts
-from twinbus.store.sqlite import SqliteStore
+from twinbus.store.sqlite.store import SqliteStore
 
 AUTHORITY = "contoso.servicebus.windows.net"
 KEY = Secret("the key of the namespace")

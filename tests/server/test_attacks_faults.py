@@ -23,7 +23,7 @@ from twinbus.server.namespace import Namespace
 from twinbus.server.rest_messages import Shown, read_batch
 from twinbus.server.rest_receiving import Catch
 from twinbus.store.base import TRANSFER_DEAD_LETTER, EntityRow, Record
-from twinbus.store.sqlite import SqliteStore
+from twinbus.store.sqlite.store import SqliteStore
 from twinbus.wire import sections
 from twinbus.wire.codec import encode
 from twinbus.wire.events import Disposed, Outgoing

@@ -18,7 +18,7 @@ from twinbus.core.rule import RuleDescription
 from twinbus.core.sas import Secret
 from twinbus.errors import CallerError, EntityExists, EntityNotFound
 from twinbus.server.entities import Entities, Entity
-from twinbus.store.sqlite import SqliteStore
+from twinbus.store.sqlite.store import SqliteStore
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from twinbus.server.health import Health
 from twinbus.server.host import Host
 from twinbus.server.namespace import Namespace
 from twinbus.store.base import PROBE
-from twinbus.store.sqlite import SqliteStore
+from twinbus.store.sqlite.store import SqliteStore
 
 
 @pytest.fixture

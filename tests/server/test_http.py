@@ -18,7 +18,7 @@ from twinbus.server.http import HttpServer
 from twinbus.server.namespace import Namespace
 from twinbus.server.port import NamespacePort
 from twinbus.server.websocket import PATH, SUBPROTOCOL
-from twinbus.store.sqlite import SqliteStore
+from twinbus.store.sqlite.store import SqliteStore
 
 
 class Shouter(asyncio.Protocol):

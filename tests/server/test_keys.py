@@ -11,7 +11,7 @@ from twinbus.core.rights import AuthorizationRule, Right
 from twinbus.core.sas import DEV_KEY_TEXT, Secret
 from twinbus.errors import ArgumentError, ConfigError, EntityExists, EntityNotFound
 from twinbus.server import keys
-from twinbus.store.sqlite import SqliteStore
+from twinbus.store.sqlite.store import SqliteStore
 
 NOW_MS = 1_700_000_000_000
 

@@ -12,7 +12,7 @@ from twinbus.server import keys
 from twinbus.server.config import NamespaceConfig, parse_config
 from twinbus.server.namespace import Namespace
 from twinbus.server.provision import provision
-from twinbus.store.sqlite import SqliteStore
+from twinbus.store.sqlite.store import SqliteStore
 
 NOW_MS = 1_700_000_000_000
 

@@ -9,7 +9,7 @@ import pytest
 
 from twinbus.errors import Bug
 from twinbus.store import queries
-from twinbus.store.sqlite import SqliteStore
+from twinbus.store.sqlite.store import SqliteStore
 
 TOPICS = ("containers", "entities", "locks", "messages", "sessions", "times")
 
@@ -20,13 +20,13 @@ def named() -> dict[str, str]:
 
 
 def test_every_query_of_every_file_is_loaded_and_called(named: dict[str, str]) -> None:
-    folder = files("twinbus.store")
-    there = {path.name for path in (folder / "sql" / "sqlite").iterdir()}
+    folder = files("twinbus.store") / "sqlite"
+    there = {path.name for path in (folder / "sql").iterdir()}
     assert there == {f"{topic}.sql" for topic in TOPICS} | {"migrations"}
     python = "".join(
         path.read_text("utf-8")
         for path in folder.iterdir()
-        if path.name.startswith("sqlite")
+        if path.name.endswith(".py")
     )
 
     called = {name for name in named if f'"{name}"' in python}

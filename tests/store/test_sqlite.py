@@ -21,8 +21,8 @@ from tests.suites import (
 )
 from tests.suites.store_suite import Backend
 from twinbus.store.base import Store
-from twinbus.store.sqlite import SqliteStore
-from twinbus.store.sqlite_file import FILE_NAME
+from twinbus.store.sqlite.file import FILE_NAME
+from twinbus.store.sqlite.store import SqliteStore
 
 
 class Folder:

@@ -15,9 +15,9 @@ from tests.suites.store_suite import LATER, NOW, bodies, locks, record, records
 from twinbus.errors import Bug, ConfigError, QuotaExceeded, StoreFault
 from twinbus.store import migrations
 from twinbus.store.base import Record, Store
-from twinbus.store.sqlite import SqliteStore
-from twinbus.store.sqlite_entities import ENTITY_MAX
-from twinbus.store.sqlite_file import FILE_NAME
+from twinbus.store.sqlite.entities import ENTITY_MAX
+from twinbus.store.sqlite.file import FILE_NAME
+from twinbus.store.sqlite.store import SqliteStore
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def test_a_second_process_is_refused(folder: Path) -> None:
     store = SqliteStore.open(folder)
     child = run_child(
         "import sys, pathlib\n"
-        "from twinbus.store.sqlite import SqliteStore\n"
+        "from twinbus.store.sqlite.store import SqliteStore\n"
         "SqliteStore.open(pathlib.Path(sys.argv[1]))\n",
         folder,
     )
@@ -160,7 +160,7 @@ def test_a_second_process_is_refused(folder: Path) -> None:
 def test_a_process_that_died_does_not_block_the_folder(folder: Path) -> None:
     child = run_child(
         "import os, signal, sys, pathlib\n"
-        "from twinbus.store.sqlite import SqliteStore\n"
+        "from twinbus.store.sqlite.store import SqliteStore\n"
         "store = SqliteStore.open(pathlib.Path(sys.argv[1]))\n"
         "store.begin()\n"
         "store.put_setting('name', 'committed')\n"
@@ -218,7 +218,7 @@ FULL_DISK = """
 import pathlib, subprocess, sys
 from twinbus.errors import StoreFault
 from twinbus.store.base import Record
-from twinbus.store.sqlite import SqliteStore
+from twinbus.store.sqlite.store import SqliteStore
 
 folder = pathlib.Path(sys.argv[1])
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", folder], check=True)
@@ -282,7 +282,7 @@ FAILING_WRITE = """
 import pathlib, resource, signal, sys
 from twinbus.errors import StoreFault
 from twinbus.store.base import Record
-from twinbus.store.sqlite import SqliteStore
+from twinbus.store.sqlite.store import SqliteStore
 
 store = SqliteStore.open(pathlib.Path(sys.argv[1]))
 queue = store.entities()[0].id

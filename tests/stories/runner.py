@@ -24,7 +24,7 @@ from twinbus.errors import TwinbusError
 from twinbus.server.entities import Entity
 from twinbus.server.namespace import Namespace
 from twinbus.store.base import Lock, SessionGrant, Stored
-from twinbus.store.sqlite import SqliteStore
+from twinbus.store.sqlite.store import SqliteStore
 from twinbus.wire import sections
 from twinbus.wire.sections import Incoming
 from twinbus.wire.types import Timestamp

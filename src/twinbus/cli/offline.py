@@ -34,7 +34,7 @@ NamespaceName = Annotated[
 def namespace_folder(data: Path, name: str | None) -> Path:
     """The folder of a namespace: the one that is named, or the only one."""
     from twinbus.core.names import check_namespace_name
-    from twinbus.store.sqlite_file import FILE_NAME
+    from twinbus.store.sqlite.file import FILE_NAME
 
     if name is not None:
         check_namespace_name(name)

@@ -145,7 +145,7 @@ def read_rules(folder: Path) -> list[AuthorizationRule]:
     import sqlite3
 
     from twinbus.store.queries import load
-    from twinbus.store.sqlite_file import FILE_NAME
+    from twinbus.store.sqlite.file import FILE_NAME
 
     file = (folder / FILE_NAME).resolve()
     if not file.exists():

@@ -32,7 +32,7 @@ from twinbus.server.listener import ListenOptions
 from twinbus.server.namespace import Namespace
 from twinbus.server.port import NamespacePort
 from twinbus.server.provision import provision
-from twinbus.store.sqlite import SqliteStore
+from twinbus.store.sqlite.store import SqliteStore
 from twinbus.wire.performatives import Error
 
 if TYPE_CHECKING:

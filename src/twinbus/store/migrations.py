@@ -1,6 +1,6 @@
 """Numbered changes of a schema.
 
-Owns which scripts there are (`sql/<dialect>/migrations/NNN_name.sql`, counted from 1
+Owns which scripts there are (`<dialect>/sql/migrations/NNN_name.sql`, counted from 1
 without gaps) and the rule that a newer schema is refused: an older program would not
 know what it breaks. Does not run anything; each database has its own way to do so.
 """
@@ -23,7 +23,7 @@ class Migration(NamedTuple):
 
 def migrations(dialect: str) -> list[Migration]:
     """All steps in order."""
-    folder = files("twinbus.store") / "sql" / dialect / "migrations"
+    folder = files("twinbus.store") / dialect / "sql" / "migrations"
     steps = []
     for path in folder.iterdir():
         number, _, name = path.name.removesuffix(".sql").partition("_")

@@ -15,10 +15,10 @@ _NAME = "-- name: "
 
 
 def load(dialect: str, *topics: str) -> dict[str, str]:
-    """Read the queries of these files (`sql/<dialect>/<topic>.sql`) by name."""
+    """Read the queries of these files (`<dialect>/sql/<topic>.sql`) by name."""
     queries: dict[str, str] = {}
     for topic in topics:
-        path = files("twinbus.store") / "sql" / dialect / f"{topic}.sql"
+        path = files("twinbus.store") / dialect / "sql" / f"{topic}.sql"
         for name, sql in parse(path.read_text("utf-8")).items():
             if name in queries:
                 raise Bug(f"The query {name} is there twice.")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from twinbus.store.base import Ended, SessionEnded, SessionGrant
 from twinbus.store.queries import load
-from twinbus.store.sqlite_rows import Hold, Rows, guarded
+from twinbus.store.sqlite.rows import Hold, Rows, guarded
 
 _SQL = load("sqlite", "sessions", "locks")
 

@@ -32,8 +32,8 @@ from twinbus.store.base import (
     Stored,
 )
 from twinbus.store.queries import load
-from twinbus.store.sqlite_containers import Containers
-from twinbus.store.sqlite_file import SqliteFile
+from twinbus.store.sqlite.containers import Containers
+from twinbus.store.sqlite.file import SqliteFile
 
 _SQL = load("sqlite", "messages", "locks", "sessions")
 

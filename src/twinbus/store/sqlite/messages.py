@@ -22,8 +22,8 @@ from twinbus.store.base import (
     Stored,
 )
 from twinbus.store.queries import load
-from twinbus.store.sqlite_containers import Container
-from twinbus.store.sqlite_rows import Hold, Leaving, Rows, guarded, json_array, stored
+from twinbus.store.sqlite.containers import Container
+from twinbus.store.sqlite.rows import Hold, Leaving, Rows, guarded, json_array, stored
 
 _SQL = load("sqlite", "messages", "locks", "sessions", "containers")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from twinbus.store.base import Ended, Stored
 from twinbus.store.queries import load
-from twinbus.store.sqlite_rows import Hold, Rows, guarded, stored
+from twinbus.store.sqlite.rows import Hold, Rows, guarded, stored
 
 _SQL = load("sqlite", "times", "locks", "entities")
 

@@ -18,10 +18,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
-from twinbus.store.sqlite_entities import Entities
-from twinbus.store.sqlite_file import SqliteFile
-from twinbus.store.sqlite_sessions import Sessions
-from twinbus.store.sqlite_times import Times
+from twinbus.store.sqlite.entities import Entities
+from twinbus.store.sqlite.file import SqliteFile
+from twinbus.store.sqlite.sessions import Sessions
+from twinbus.store.sqlite.times import Times
 
 NONCE_BITS = 63
 

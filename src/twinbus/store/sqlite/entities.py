@@ -19,8 +19,8 @@ from twinbus.store.base import (
     EntityRow,
 )
 from twinbus.store.queries import load
-from twinbus.store.sqlite_messages import Messages
-from twinbus.store.sqlite_rows import guarded
+from twinbus.store.sqlite.messages import Messages
+from twinbus.store.sqlite.rows import guarded
 
 _SQL = load("sqlite", "entities")
 
