@@ -25,7 +25,7 @@ from bench.processes import (
 from bench.target import QUEUE
 from twinbus.server.supervisor import open_namespace
 from twinbus.store.base import Record
-from twinbus.wire.sections import parse
+from twinbus.wire.message.sections import parse
 
 _GROUP = 2_000
 # A round is short, because the shallow queue holds no more: so there are more of them.

@@ -32,7 +32,7 @@ from twinbus.server.port import NamespacePort
 from twinbus.server.supervisor import set_up
 from twinbus.store.base import SEQUENCE_BITS, Lock, Record, SessionGrant, Stored
 from twinbus.store.sqlite.store import SqliteStore
-from twinbus.wire.sections import Incoming, parse
+from twinbus.wire.message.sections import Incoming, parse
 
 HOST = "127.0.0.1"
 NAME = "limit"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from twinbus.wire.sections import MESSAGE_ID, encode_message
+from twinbus.wire.message.sections import MESSAGE_ID, encode_message
 
 BODY_BYTES = 1024
 _SEED = 20_260_101

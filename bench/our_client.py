@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from bench.target import QUEUE, Target
 from bench.task_worker import BATCH, WAIT_SECONDS, Content, share
 from twinbus.client.connection import Connection
-from twinbus.wire.sections import MESSAGE_ID, encode_message
+from twinbus.wire.message.sections import MESSAGE_ID, encode_message
 
 
 def _encode(content: Content) -> bytes:

@@ -133,7 +133,7 @@ def test_the_package_imports_one_way() -> None:
         ("wire/codec.py", "def f():\n    from twinbus import store"),
         ("wire/codec.py", "import twinbus.server.host"),
         ("wire/link.py", "from time import monotonic"),
-        ("store/sqlite/store.py", "from twinbus.wire.sections import split"),
+        ("store/sqlite/store.py", "from twinbus.wire.message.sections import split"),
         ("client/sender.py", "from twinbus import pairing"),
         ("server/host.py", "from twinbus.client import sender"),
         ("server/host.py", "from twinbus.pairing import factory"),
@@ -153,7 +153,7 @@ def test_a_breach_is_seen(file: str, text: str) -> None:
     [
         ("core/names.py", "import re\nfrom twinbus import errors, limits"),
         ("wire/codec.py", "from . import types\nfrom .types import Symbol"),
-        ("wire/sections.py", "from twinbus.core.names import check"),
+        ("wire/message/sections.py", "from twinbus.core.names import check"),
         ("server/host.py", "import asyncio\nfrom ..store import base"),
         ("pairing/sender.py", "from twinbus.client.sender import Sender"),
         ("server/embedded.py", "from twinbus.pairing.factory import MessagingFactory"),

@@ -14,7 +14,7 @@ from twinbus.client.message import Message
 from twinbus.pairing.envelope import divert
 from twinbus.pairing.naming import backlog_path
 from twinbus.testing.namespace import ServedNamespace, serve_namespace
-from twinbus.wire.sections import GROUP_ID, MESSAGE_ID, encode_message
+from twinbus.wire.message.sections import GROUP_ID, MESSAGE_ID, encode_message
 
 QUEUES = [
     {"name": backlog_path("home", index), "lock_duration": "PT5M"} for index in (0, 1)

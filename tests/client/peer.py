@@ -12,10 +12,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from twinbus.wire import sections
 from twinbus.wire.connection import Connection, ConnectionState
 from twinbus.wire.events import Answered, Attached, Delivered, Event, Opened
 from twinbus.wire.link import Link
+from twinbus.wire.message import sections
 from twinbus.wire.performatives import (
     ACCEPTED,
     Attach,

@@ -17,7 +17,7 @@ from twinbus.core.entity import QueueDescription
 from twinbus.core.sas import DEV_KEY_NAME, DEV_KEY_TEXT
 from twinbus.server.config import NamespaceConfig
 from twinbus.wire.codec import decode
-from twinbus.wire.sections import (
+from twinbus.wire.message.sections import (
     DATA,
     GROUP_ID,
     MESSAGE_ID,

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from tests.client.site import message
 from twinbus import limits
-from twinbus.client.batch import Room, pack
 from twinbus.client.message import Message
 from twinbus.errors import MessageTooLarge
-from twinbus.wire.sections import BATCH_FORMAT, split_batch
+from twinbus.wire.message.batch import Room, pack
+from twinbus.wire.message.sections import BATCH_FORMAT, split_batch
 
 ROOM = Room(4000, 4000)
 

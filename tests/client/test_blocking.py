@@ -20,7 +20,7 @@ from twinbus.errors import (
     RemoteError,
     SendRefused,
 )
-from twinbus.wire.sections import MESSAGE_ID, encode_message, read_properties
+from twinbus.wire.message.sections import MESSAGE_ID, encode_message, read_properties
 
 NAME = "contoso"
 _QUEUES = [f"q{number}" for number in range(8)]

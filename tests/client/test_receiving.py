@@ -10,7 +10,7 @@ from tests.client.site import QUEUE, SESSIONS, Site, body_of, message
 from twinbus.client.receiver import ReceiveOptions
 from twinbus.errors import RemoteError, SettleRefused
 from twinbus.wire.codec import encode
-from twinbus.wire.sections import MESSAGE_ANNOTATIONS
+from twinbus.wire.message.sections import MESSAGE_ANNOTATIONS
 from twinbus.wire.types import Described, Symbol, Timestamp, ULong
 
 LOST = "com.microsoft:message-lock-lost"

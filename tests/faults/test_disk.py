@@ -20,9 +20,9 @@ import pytest
 from tests.server.raw import RawClient, RawServer, serving
 from twinbus.core.entity import QueueDescription
 from twinbus.server.config import NamespaceConfig
-from twinbus.wire import sections
 from twinbus.wire.events import Delivered
 from twinbus.wire.link import Link
+from twinbus.wire.message import sections
 from twinbus.wire.performatives import Accepted, Rejected
 
 CONFIG = NamespaceConfig("n", queues=(QueueDescription("q"),))

@@ -25,7 +25,6 @@ from twinbus.server.management import perform
 from twinbus.server.namespace import Namespace
 from twinbus.store.base import SessionGrant
 from twinbus.store.sqlite.store import SqliteStore
-from twinbus.wire import sections
 from twinbus.wire.codec import encode
 from twinbus.wire.connection import Connection
 from twinbus.wire.events import Attached, Delivered, Opened
@@ -35,6 +34,7 @@ from twinbus.wire.frames import (
     encode_frame,
     encode_transfer,
 )
+from twinbus.wire.message import sections
 from twinbus.wire.performatives import (
     Attach,
     Begin,

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tests.wire import values
 from twinbus.pairing import envelope
-from twinbus.wire import sections
 from twinbus.wire.codec import decode, encode
+from twinbus.wire.message import sections
 from twinbus.wire.types import Described, Symbol, Timestamp, UByte, ULong
 
 

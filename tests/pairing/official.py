@@ -17,9 +17,9 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from tests.client.peer import Peer, PeerConnection, peering
 from twinbus.client.loop_thread import LoopThread
-from twinbus.wire import sections
 from twinbus.wire.codec import decode, encode
 from twinbus.wire.events import Delivered
+from twinbus.wire.message import sections
 from twinbus.wire.performatives import Error, Rejected
 from twinbus.wire.types import Symbol
 

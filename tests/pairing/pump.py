@@ -18,7 +18,7 @@ from twinbus.pairing.syphon_rules import (
     after_failure,
     sort_chunk,
 )
-from twinbus.wire import sections
+from twinbus.wire.message import sections
 
 if TYPE_CHECKING:
     from tests.pairing.simulation import Simulation

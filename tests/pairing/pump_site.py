@@ -29,7 +29,7 @@ from twinbus.pairing.naming import backlog_path
 from twinbus.pairing.pump import Journal, Pump, PumpSettings, Senders
 from twinbus.server.config import NamespaceConfig
 from twinbus.server.maintenance import in_turn
-from twinbus.wire.sections import GROUP_ID, MESSAGE_ID, encode_message
+from twinbus.wire.message.sections import GROUP_ID, MESSAGE_ID, encode_message
 
 LABEL = "contoso"
 BACKLOG = backlog_path(LABEL, 0)

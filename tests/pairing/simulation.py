@@ -57,7 +57,7 @@ from twinbus.pairing.send_call import (
     Turn,
     Wait,
 )
-from twinbus.wire.sections import encode_message
+from twinbus.wire.message.sections import encode_message
 
 HOUR_MS = 3_600_000
 # A ping and its answer, and what is due at the same moment.

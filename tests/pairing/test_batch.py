@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twinbus import limits
-from twinbus.client.batch import Room, pack
 from twinbus.pairing.batch import MessageBatch
 from twinbus.pairing.conversion import payload_of
-from twinbus.wire import sections
+from twinbus.wire.message import sections
+from twinbus.wire.message.batch import Room, pack
 
 MESSAGE_BYTES_MAX = 1024 * 1024
 

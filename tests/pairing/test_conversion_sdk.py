@@ -26,8 +26,8 @@ from twinbus.client.message import Message
 from twinbus.core.sas import DEV_KEY_NAME, DEV_KEY_TEXT
 from twinbus.pairing.conversion import payload_of
 from twinbus.pairing.envelope import BROKER_ANNOTATIONS
-from twinbus.wire import sections
 from twinbus.wire.codec import decode, encode
+from twinbus.wire.message import sections
 from twinbus.wire.types import Described, Timestamp, UInt, ULong
 
 NULL_VALUE = bytes((0, 0x53, sections.VALUE, 0x40))

@@ -14,9 +14,9 @@ from tests.pairing.messages import canonical, messages, section
 from twinbus.errors import CallerError, TwinbusError
 from twinbus.pairing import envelope
 from twinbus.pairing.errors import AliasInvalid, InvalidMessage
-from twinbus.wire import sections
 from twinbus.wire.codec import decode, encode
-from twinbus.wire.rendering import Outgoing, render
+from twinbus.wire.message import sections
+from twinbus.wire.message.rendering import Outgoing, render
 from twinbus.wire.types import (
     Described,
     Float32,

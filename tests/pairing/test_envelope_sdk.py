@@ -19,7 +19,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from tests.pairing.messages import canonical
 from twinbus.pairing import envelope, packing
-from twinbus.wire import sections
+from twinbus.wire.message import sections
 
 NOW_MS = 1_700_000_000_000
 LATER = datetime(2030, 1, 1, tzinfo=UTC)

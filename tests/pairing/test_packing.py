@@ -12,8 +12,8 @@ from twinbus.errors import MessageTooLarge, TwinbusError
 from twinbus.pairing import envelope, packing
 from twinbus.pairing.errors import InvalidMessage, MessageTooLargeForBacklog
 from twinbus.pairing.events import EventKind
-from twinbus.wire import sections
 from twinbus.wire.codec import encode
+from twinbus.wire.message import sections
 
 NOW_MS = 1_700_000_000_000
 LIMIT = limits.MESSAGE_BYTES_MAX

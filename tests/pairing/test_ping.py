@@ -14,7 +14,7 @@ from twinbus.pairing.ping import (
     ping_timeout_ms,
 )
 from twinbus.server.connection import PING_CAPABILITY as OFFERED
-from twinbus.wire import sections
+from twinbus.wire.message import sections
 from twinbus.wire.types import Symbol
 
 

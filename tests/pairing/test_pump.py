@@ -19,7 +19,7 @@ from tests.pairing.pump_site import (
 from twinbus.core.entity import EntityStatus
 from twinbus.pairing.ping import ping_message
 from twinbus.pairing.pump import Pump
-from twinbus.wire import sections
+from twinbus.wire.message import sections
 from twinbus.wire.types import Symbol, Timestamp, UByte
 
 

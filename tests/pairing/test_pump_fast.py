@@ -23,8 +23,8 @@ from twinbus.pairing.syphon_rules import (
     decide,
     remaining_ttl_ms,
 )
-from twinbus.wire import sections
-from twinbus.wire.rendering import Outgoing, render
+from twinbus.wire.message import sections
+from twinbus.wire.message.rendering import Outgoing, render
 from twinbus.wire.types import Symbol, Timestamp
 
 T0 = 1_700_000_000_000

@@ -24,7 +24,7 @@ from twinbus.pairing.syphon_rules import (
     decide,
     sort_chunk,
 )
-from twinbus.wire import sections
+from twinbus.wire.message import sections
 from twinbus.wire.types import Symbol, Timestamp
 
 T0 = 1_700_000_000_000

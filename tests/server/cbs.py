@@ -17,9 +17,9 @@ from twinbus.core.sas import Secret, make_token
 from twinbus.server.config import NamespaceConfig
 from twinbus.server.listener import ListenOptions
 from twinbus.server.supervisor import ServerOptions, Supervisor
-from twinbus.wire import sections
 from twinbus.wire.events import Attached, Delivered, Disposed, Event, Opened
 from twinbus.wire.link import Link
+from twinbus.wire.message import sections
 from twinbus.wire.performatives import Attach, Open, SaslInit, Source, Target
 from twinbus.wire.session import Session
 

@@ -23,8 +23,8 @@ from twinbus.server.namespace import Namespace
 from twinbus.server.tokens import uuid_of
 from twinbus.store.base import Lock, SessionGrant, Stored
 from twinbus.store.sqlite.store import SqliteStore
-from twinbus.wire import sections
 from twinbus.wire.codec import decode, encode
+from twinbus.wire.message import sections
 from twinbus.wire.types import (
     ARRAY_LONG,
     ARRAY_UUID,

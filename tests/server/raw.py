@@ -18,7 +18,6 @@ from twinbus.server.config import NamespaceConfig
 from twinbus.server.host import Host
 from twinbus.server.listener import ListenOptions
 from twinbus.server.supervisor import ServerOptions, Supervisor
-from twinbus.wire import sections
 from twinbus.wire.codec import encode
 from twinbus.wire.connection import Connection, ConnectionState
 from twinbus.wire.events import (
@@ -34,6 +33,7 @@ from twinbus.wire.events import (
 )
 from twinbus.wire.frames import encode_frame
 from twinbus.wire.link import Link
+from twinbus.wire.message import sections
 from twinbus.wire.performatives import (
     Attach,
     Open,

@@ -11,8 +11,8 @@ from tests.server.admin_site import ROOT, AdminSite, Answer, local
 from twinbus import limits
 from twinbus.server.admin_xml import ATOM, COUNTS, ENTRY_TYPE, FEED_TYPE
 from twinbus.server.namespace import Namespace
-from twinbus.wire import sections
 from twinbus.wire.encoder import encode
+from twinbus.wire.message import sections
 from twinbus.wire.types import Described, ULong
 
 QUEUE_ORDER = [

@@ -21,7 +21,6 @@ from twinbus.server.connection import ServerConnection
 from twinbus.server.maintenance import in_turn
 from twinbus.server.namespace import Namespace
 from twinbus.server.receiving import ReceiveNode
-from twinbus.wire import sections
 from twinbus.wire.codec import encode
 from twinbus.wire.events import (
     Answered,
@@ -34,6 +33,7 @@ from twinbus.wire.events import (
 )
 from twinbus.wire.frames import encode_frame
 from twinbus.wire.link import Link, LinkState
+from twinbus.wire.message import sections
 from twinbus.wire.performatives import (
     Accepted,
     Attach,

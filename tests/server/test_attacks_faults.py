@@ -24,10 +24,10 @@ from twinbus.server.rest_messages import Shown, read_batch
 from twinbus.server.rest_receiving import Catch
 from twinbus.store.base import TRANSFER_DEAD_LETTER, EntityRow, Record
 from twinbus.store.sqlite.store import SqliteStore
-from twinbus.wire import sections
 from twinbus.wire.codec import encode
 from twinbus.wire.events import Disposed, Outgoing
 from twinbus.wire.link import Link
+from twinbus.wire.message import sections
 from twinbus.wire.performatives import Accepted, Disposition
 from twinbus.wire.session import Session
 from twinbus.wire.types import Described, Symbol, Timestamp, ULong

@@ -28,9 +28,9 @@ from twinbus.server.config import NamespaceConfig, SubscriptionConfig, TopicConf
 from twinbus.server.maintenance import in_turn
 from twinbus.server.namespace import Namespace
 from twinbus.store.base import Counts
-from twinbus.wire import sections
 from twinbus.wire.codec import decode, encode
 from twinbus.wire.events import Answered, Delivered, Disposed
+from twinbus.wire.message import sections
 from twinbus.wire.performatives import (
     Accepted,
     Attach,

@@ -30,9 +30,9 @@ from twinbus import limits
 from twinbus.core.entity import QueueDescription
 from twinbus.server.config import NamespaceConfig
 from twinbus.server.port import NamespacePort
-from twinbus.wire import sections
 from twinbus.wire.connection import ConnectionState
 from twinbus.wire.frames import HEARTBEAT, encode_frame
+from twinbus.wire.message import sections
 from twinbus.wire.performatives import (
     Accepted,
     Attach,

@@ -14,9 +14,9 @@ from twinbus.core.entity import QueueDescription
 from twinbus.core.rights import AuthorizationRule, Right
 from twinbus.core.sas import Secret
 from twinbus.server.config import NamespaceConfig
-from twinbus.wire import sections
 from twinbus.wire.events import Detached, Disposed, Event
 from twinbus.wire.link import Link
+from twinbus.wire.message import sections
 from twinbus.wire.performatives import (
     Accepted,
     Attach,

@@ -15,8 +15,8 @@ from twinbus.errors import Bug, StoreFault, TwinbusError
 from twinbus.server.accepting import SESSION_FILTER
 from twinbus.server.config import NamespaceConfig
 from twinbus.server.namespace import Namespace
-from twinbus.wire import sections
 from twinbus.wire.events import Answered, Closed, Delivered, Detached, Disposed
+from twinbus.wire.message import sections
 from twinbus.wire.performatives import Accepted, Attach, Rejected, Source, Target
 from twinbus.wire.types import Symbol
 

@@ -23,10 +23,10 @@ from twinbus.server import connection as server_connection
 from twinbus.server.config import NamespaceConfig
 from twinbus.server.connection import ServerConnection
 from twinbus.server.port import NamespacePort
-from twinbus.wire import sections
 from twinbus.wire.events import Closed, Delivered, Detached, Ended, Flowed
 from twinbus.wire.frames import HEARTBEAT, encode_frame
 from twinbus.wire.link import Link
+from twinbus.wire.message import sections
 from twinbus.wire.performatives import Accepted, Attach, Source, Target, Transfer
 from twinbus.wire.session import Session
 from twinbus.wire.types import Int

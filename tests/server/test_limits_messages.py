@@ -19,11 +19,11 @@ from twinbus.core.entity import (
 )
 from twinbus.core.rule import default_rule
 from twinbus.server.config import NamespaceConfig, SubscriptionConfig, TopicConfig
-from twinbus.wire import sections
 from twinbus.wire.codec import encode
 from twinbus.wire.events import Disposed
 from twinbus.wire.frames import encode_transfer
 from twinbus.wire.link import Link
+from twinbus.wire.message import sections
 from twinbus.wire.performatives import (
     Accepted,
     Attach,

@@ -18,9 +18,9 @@ from twinbus.core.rule import default_rule
 from twinbus.errors import EntityNotFound
 from twinbus.server.config import NamespaceConfig, SubscriptionConfig, TopicConfig
 from twinbus.server.maintenance import in_turn, purge_in_turn, reset_in_turn
-from twinbus.wire import sections
 from twinbus.wire.codec import encode
 from twinbus.wire.events import Answered, Delivered, Detached
+from twinbus.wire.message import sections
 from twinbus.wire.performatives import Accepted, Attach, Modified, Rejected, Source
 from twinbus.wire.performatives import Target as Sink
 from twinbus.wire.session import Session

@@ -27,7 +27,7 @@ from twinbus import errors, limits
 from twinbus.core.entity import EntityStatus, QueueDescription
 from twinbus.core.rights import Operation
 from twinbus.server.management import Reply, refusal
-from twinbus.wire import sections
+from twinbus.wire.message import sections
 from twinbus.wire.types import (
     ARRAY_TIMESTAMP,
     Array,

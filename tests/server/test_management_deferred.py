@@ -22,7 +22,7 @@ from tests.server.management_desk import (
 )
 from twinbus.server.management import Reply
 from twinbus.store.base import FOREVER_MS
-from twinbus.wire import sections
+from twinbus.wire.message import sections
 from twinbus.wire.types import Int, Timestamp, UInt
 
 NOT_FOUND = "com.microsoft:message-not-found"

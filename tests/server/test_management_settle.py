@@ -25,8 +25,8 @@ from twinbus import limits
 from twinbus.core.entity import QueueDescription
 from twinbus.errors import PeerError
 from twinbus.store.base import Record
-from twinbus.wire import sections
 from twinbus.wire.codec import encode
+from twinbus.wire.message import sections
 from twinbus.wire.types import ARRAY_LONG, Array, Described, Int, Symbol, ULong
 
 LOST = "com.microsoft:message-lock-lost"

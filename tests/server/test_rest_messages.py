@@ -10,9 +10,9 @@ import pytest
 
 from twinbus.server.rest_messages import Shown, read_single
 from twinbus.store.base import Stored
-from twinbus.wire import sections
 from twinbus.wire.codec import encode
-from twinbus.wire.sections import Incoming
+from twinbus.wire.message import sections
+from twinbus.wire.message.sections import Incoming
 from twinbus.wire.types import Described, Float32, Symbol, Timestamp, UByte, ULong
 
 

@@ -25,9 +25,9 @@ from twinbus.server import keys
 from twinbus.server.config import NamespaceConfig
 from twinbus.server.maintenance import in_turn
 from twinbus.server.namespace import Namespace
-from twinbus.wire import sections
 from twinbus.wire.events import Detached, Event
 from twinbus.wire.link import Link
+from twinbus.wire.message import sections
 from twinbus.wire.performatives import Accepted, Attach, Source, Target
 
 OWN = AuthorizationRule("own", Right.SEND, Secret("own 1"), Secret("own 2"))

@@ -20,9 +20,9 @@ from tests.sdk.servers import serving
 from tests.server.cbs import wait_for
 from tests.server.raw import RawClient
 from twinbus import limits
-from twinbus.wire import sections
 from twinbus.wire.events import Disposed
 from twinbus.wire.link import Link
+from twinbus.wire.message import sections
 from twinbus.wire.performatives import Accepted
 
 CONFIG = {"namespaces": [{"name": "contoso", "queues": [{"name": "q"}]}]}

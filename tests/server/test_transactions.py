@@ -12,10 +12,10 @@ from tests.server.raw import RawClient, RawServer, serving
 from twinbus import limits
 from twinbus.core.entity import QueueDescription
 from twinbus.server.config import NamespaceConfig
-from twinbus.wire import sections
 from twinbus.wire.codec import encode
 from twinbus.wire.events import Delivered
 from twinbus.wire.link import Link
+from twinbus.wire.message import sections
 from twinbus.wire.performatives import (
     Accepted,
     Attach,

@@ -19,7 +19,7 @@ from twinbus.client.receiver import ReceiveOptions, Receiver
 from twinbus.errors import TwinbusError
 from twinbus.testing.events import Event, Recorder
 from twinbus.testing.traces import body_of, delivered, token_of
-from twinbus.wire.sections import SUBJECT
+from twinbus.wire.message.sections import SUBJECT
 
 _CHUNK = 20
 _WAIT_SECONDS = 0.5

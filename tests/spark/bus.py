@@ -21,7 +21,7 @@ from twinbus.spark.connections import connection_for
 from twinbus.spark.options import ACCESS, Options
 from twinbus.testing.namespace import ServedNamespace
 from twinbus.wire.codec import decode
-from twinbus.wire.sections import (
+from twinbus.wire.message.sections import (
     DATA,
     GROUP_ID,
     MESSAGE_ID,

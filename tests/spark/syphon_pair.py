@@ -34,8 +34,8 @@ from twinbus.pairing.packing import divert
 from twinbus.spark import journal
 from twinbus.spark.journal_storage import storage_at
 from twinbus.testing.namespace import serve_namespace
-from twinbus.wire import sections
 from twinbus.wire.codec import decode, encode
+from twinbus.wire.message import sections
 from twinbus.wire.types import Described, Symbol, Timestamp, UInt, ULong
 
 PRIMARY = "contoso"

@@ -25,8 +25,8 @@ from twinbus.spark.encoding import Identity, check_columns, encode_row, rows_of
 from twinbus.spark.rows import BATCH_BYTES, Place, RowBatch
 from twinbus.spark.schema import COLUMNS, arrow_schema, spark_schema
 from twinbus.spark.settling import Lock, read_lock
-from twinbus.wire import sections
 from twinbus.wire.codec import encode
+from twinbus.wire.message import sections
 from twinbus.wire.types import Described, Int, Symbol, Timestamp, UInt, ULong
 
 PLACE = Place("localhost:5672", "orders/$DeadLetterQueue")

@@ -12,8 +12,8 @@ from twinbus.client.message import Message
 from twinbus.errors import ArgumentError
 from twinbus.spark.rows import Place, RowBatch
 from twinbus.spark.spool import Key, Part, PartTaken, Spool
-from twinbus.wire import sections
 from twinbus.wire.codec import encode
+from twinbus.wire.message import sections
 from twinbus.wire.types import Described, Symbol, Timestamp, ULong
 
 

@@ -40,7 +40,7 @@ from twinbus.spark.journal import receipts_folder
 from twinbus.spark.journal_storage import storage_at
 from twinbus.spark.syphon_job import SyphonRun, check, prepare, start
 from twinbus.spark.syphon_metrics import SyphonMetrics
-from twinbus.wire.sections import MESSAGE_ID, encode_message
+from twinbus.wire.message.sections import MESSAGE_ID, encode_message
 
 # Far more than it takes; the machine may have other things to do.
 _SECONDS_MAX = 120.0

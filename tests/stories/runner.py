@@ -25,8 +25,8 @@ from twinbus.server.entities import Entity
 from twinbus.server.namespace import Namespace
 from twinbus.store.base import Lock, SessionGrant, Stored
 from twinbus.store.sqlite.store import SqliteStore
-from twinbus.wire import sections
-from twinbus.wire.sections import Incoming
+from twinbus.wire.message import sections
+from twinbus.wire.message.sections import Incoming
 from twinbus.wire.types import Timestamp
 
 FOLDER = Path(__file__).parent

@@ -18,7 +18,7 @@ from twinbus.testing.events import Event, Recorder, load
 from twinbus.testing.namespace import ServedNamespace, serve_namespace
 from twinbus.testing.proxy import Fault, FaultyProxy
 from twinbus.testing.wiretap import Wiretap
-from twinbus.wire.sections import MESSAGE_ID, encode_message
+from twinbus.wire.message.sections import MESSAGE_ID, encode_message
 
 QUEUE = "orders"
 

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twinbus.errors import TwinbusError
-from twinbus.wire import sections
 from twinbus.wire.codec import encode
-from twinbus.wire.fast_sections import fast_parse
-from twinbus.wire.sections import Incoming, parse
+from twinbus.wire.message import sections
+from twinbus.wire.message.fast_sections import fast_parse
+from twinbus.wire.message.sections import Incoming, parse
 from twinbus.wire.types import Described, Symbol, Timestamp, UByte, UInt, ULong
 
 

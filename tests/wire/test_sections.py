@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from twinbus import limits
 from twinbus.errors import DecodeError, InvalidField, PeerError, TwinbusError
-from twinbus.wire import sections
 from twinbus.wire.codec import decode, encode
-from twinbus.wire.rendering import Outgoing, render, render_locked
+from twinbus.wire.message import sections
+from twinbus.wire.message.rendering import Outgoing, render, render_locked
 from twinbus.wire.types import Described, Symbol, Timestamp, UByte, UInt, ULong
 
 

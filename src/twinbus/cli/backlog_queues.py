@@ -21,8 +21,8 @@ from twinbus.core.durations import format_duration
 from twinbus.pairing.envelope import Aliases, Backlogged, for_replay
 from twinbus.pairing.errors import AliasInvalid
 from twinbus.spark.syphon_backlog import Backlog, is_active
-from twinbus.wire import sections
 from twinbus.wire.codec import decode
+from twinbus.wire.message import sections
 
 DEAD = "$deadletterqueue"
 NO_DESTINATION = "(none)"

@@ -6,8 +6,9 @@ own encoding. Rule: no wait is without an end; a peer that is silent for longer 
 `timeout_seconds` is an `OperationTimeout`, one that says no a `RemoteError`.
 
 It speaks to any AMQP 1.0 server. What a message means is its user's business: payloads
-are encoded messages (`wire/sections.py`). Not for several threads at once. A connection
-on which nothing is called for longer than the server's idle time is closed by it.
+are encoded messages (`wire/message/sections.py`). Not for several threads at once. A
+connection on which nothing is called for longer than the server's idle time is closed
+by it.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from twinbus.wire import events
 from twinbus.wire.connection import Connection, ConnectionState
 from twinbus.wire.events import Answered, Delivered, Disposed
 from twinbus.wire.link import Link, LinkState
+from twinbus.wire.message.sections import Request, encode_request
 from twinbus.wire.performatives import (
     ACCEPTED,
     Accepted,
@@ -43,7 +45,6 @@ from twinbus.wire.performatives import (
     Source,
     Target,
 )
-from twinbus.wire.sections import Request, encode_request
 from twinbus.wire.session import SessionState
 
 READ_BYTES = 256 * 1024

@@ -20,7 +20,7 @@ from twinbus.client.settlement import Settlement
 from twinbus.client.shared import Shared
 from twinbus.core.rule import RuleDescription
 from twinbus.errors import RemoteError
-from twinbus.wire import sections
+from twinbus.wire.message import sections
 from twinbus.wire.types import (
     ARRAY_LONG,
     ARRAY_UUID,

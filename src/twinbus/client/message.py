@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from twinbus import limits
-from twinbus.wire import sections
 from twinbus.wire.codec import decode
+from twinbus.wire.message import sections
 
 if TYPE_CHECKING:
     from twinbus.client.receiving import ReceiveLink

@@ -17,9 +17,9 @@ from twinbus.client.link import LiveLink
 from twinbus.client.live import LiveConnection
 from twinbus.client.sending import Sending, SendLink
 from twinbus.errors import DeadlineExceeded, OutcomeUnknown, RemoteError, TwinbusError
-from twinbus.wire import sections
 from twinbus.wire.codec import decode, encode
 from twinbus.wire.events import Delivered
+from twinbus.wire.message import sections
 from twinbus.wire.performatives import ACCEPTED, Attach, Source, Target
 from twinbus.wire.session import Session
 from twinbus.wire.types import Described, ULong

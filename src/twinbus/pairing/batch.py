@@ -1,8 +1,8 @@
 """A batch: messages that are encoded when they are added, and sent in one transfer.
 
 Owns the public surface of the official client's `ServiceBusMessageBatch`. What it says
-about its size is what `client/batch.py` will send: one message goes as it is, several
-go in an envelope. The rule: a batch that was filled here needs one transfer.
+about its size is what `wire/message/batch.py` will send: one message goes as it is,
+several go in an envelope. The rule: a batch that was filled here needs one transfer.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 from azure.servicebus.exceptions import MessageSizeExceededError
 
 from twinbus import limits
-from twinbus.client.batch import Room, pack
 from twinbus.pairing.sdk_messages import payload_of
+from twinbus.wire.message.batch import Room, pack
 
 # Bytes of a data section beyond its message, if that has less than 256 and if not.
 _SECTION_BYTES_SHORT = 5

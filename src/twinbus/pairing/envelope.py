@@ -29,7 +29,7 @@ from twinbus.errors import CallerError, PeerError
 from twinbus.pairing.errors import AliasInvalid, InvalidMessage
 from twinbus.pairing.parts import Pair, Parts, make_pair, name_of, read_value, split
 from twinbus.wire.codec import encode
-from twinbus.wire.sections import CONTENT_TYPE, GROUP_ID, PING_CONTENT_TYPE
+from twinbus.wire.message.sections import CONTENT_TYPE, GROUP_ID, PING_CONTENT_TYPE
 from twinbus.wire.types import Described, Symbol, Timestamp, UInt
 
 PATH = "x-ms-path"

@@ -20,7 +20,7 @@ from twinbus.pairing.events import EventKind, PairingEvent
 from twinbus.pairing.parts import make_pair, split
 from twinbus.wire.codec import encode
 from twinbus.wire.encoder import write_binary
-from twinbus.wire.sections import (
+from twinbus.wire.message.sections import (
     APPLICATION_PROPERTIES,
     BATCH_FORMAT,
     DATA,

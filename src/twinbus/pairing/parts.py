@@ -17,7 +17,7 @@ from twinbus import limits
 from twinbus.errors import DecodeError
 from twinbus.wire.codec import decode, encode, read_extent_8, read_extent_32, skip
 from twinbus.wire.encoder import write_compound
-from twinbus.wire.sections import (
+from twinbus.wire.message.sections import (
     APPLICATION_PROPERTIES,
     DATA,
     DELIVERY_ANNOTATIONS,

@@ -13,7 +13,7 @@ import enum
 from collections.abc import Collection
 
 from twinbus import limits
-from twinbus.wire.sections import (
+from twinbus.wire.message.sections import (
     CONTENT_TYPE,
     GROUP_ID,
     MESSAGE_ID,

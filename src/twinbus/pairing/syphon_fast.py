@@ -27,7 +27,7 @@ from twinbus.pairing.envelope import (
     TIMESPAN,
 )
 from twinbus.wire.codec import decode, encode
-from twinbus.wire.sections import GROUP_ID, PING_CONTENT_TYPE
+from twinbus.wire.message.sections import GROUP_ID, PING_CONTENT_TYPE
 from twinbus.wire.types import Symbol, UInt
 
 

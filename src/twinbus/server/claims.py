@@ -21,8 +21,8 @@ from twinbus.errors import EntityNotFound, TwinbusError, Unauthorized
 from twinbus.server.jwt import claim_from
 from twinbus.server.replies import reply_node
 from twinbus.wire.events import Delivered
+from twinbus.wire.message.sections import Request, encode_reply
 from twinbus.wire.performatives import Accepted
-from twinbus.wire.sections import Request, encode_reply
 from twinbus.wire.types import Int
 
 if TYPE_CHECKING:

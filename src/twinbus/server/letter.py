@@ -15,8 +15,8 @@ from twinbus.core.filter_values import MISSING, fold
 from twinbus.core.filters import Changes
 from twinbus.errors import PeerError
 from twinbus.store.base import Record, Stored
-from twinbus.wire import sections
-from twinbus.wire.sections import Incoming
+from twinbus.wire.message import sections
+from twinbus.wire.message.sections import Incoming
 from twinbus.wire.types import Described, Symbol, Timestamp
 
 _FIELDS = {

@@ -25,7 +25,7 @@ from twinbus.server import (
 from twinbus.server.entities import Entity
 from twinbus.server.management_call import Arguments, Call, Context, Reply
 from twinbus.server.namespace import Namespace
-from twinbus.wire.sections import Request
+from twinbus.wire.message.sections import Request
 
 __all__ = ["Context", "Reply", "perform", "refusal"]
 

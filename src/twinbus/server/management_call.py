@@ -21,7 +21,7 @@ from twinbus.server.entities import Entity
 from twinbus.server.namespace import Namespace
 from twinbus.server.tokens import lock_of
 from twinbus.store.base import Lock, SessionGrant
-from twinbus.wire import sections
+from twinbus.wire.message import sections
 from twinbus.wire.types import Int, Symbol, Timestamp
 
 INT_MAX = (1 << 31) - 1

@@ -42,7 +42,7 @@ from twinbus.store.base import (
     State,
     Stored,
 )
-from twinbus.wire import sections
+from twinbus.wire.message import sections
 from twinbus.wire.types import ARRAY_TIMESTAMP, Array, Int, Timestamp
 
 _RECEIVE_AND_DELETE = 0

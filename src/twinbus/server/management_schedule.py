@@ -19,8 +19,8 @@ from twinbus.errors import (
 )
 from twinbus.server.management_call import Arguments, Call, Reply, done
 from twinbus.store.base import SEQUENCE_MASK, State
-from twinbus.wire import sections
-from twinbus.wire.sections import Incoming
+from twinbus.wire.message import sections
+from twinbus.wire.message.sections import Incoming
 from twinbus.wire.types import ARRAY_LONG, Array
 
 

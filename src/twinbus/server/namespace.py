@@ -41,8 +41,8 @@ from twinbus.store.base import (
     Store,
     Stored,
 )
-from twinbus.wire import sections
-from twinbus.wire.sections import PING_CONTENT_TYPE, Incoming
+from twinbus.wire.message import sections
+from twinbus.wire.message.sections import PING_CONTENT_TYPE, Incoming
 
 # How much one turn of the clock works off, so that other work gets its turn.
 _SWEEP_MAX = 500

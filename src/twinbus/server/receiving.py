@@ -22,8 +22,8 @@ from twinbus.server.tokens import tag_bytes, token_bytes
 from twinbus.store.base import SEQUENCE_MASK, Lock, SessionGrant, Stored
 from twinbus.wire.events import Disposed, Outgoing
 from twinbus.wire.link import Link, LinkState
+from twinbus.wire.message.rendering import render_locked
 from twinbus.wire.performatives import Released
-from twinbus.wire.rendering import render_locked
 
 if TYPE_CHECKING:
     from twinbus.server.connection import ServerConnection

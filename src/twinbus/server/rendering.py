@@ -7,7 +7,7 @@ made by `wire.rendering`.
 from __future__ import annotations
 
 from twinbus.store.base import Stored
-from twinbus.wire.rendering import Outgoing, render
+from twinbus.wire.message.rendering import Outgoing, render
 
 
 def render_stored(stored: Stored, token: bytes | None, until_ms: int | None) -> bytes:

@@ -13,8 +13,8 @@ from twinbus.server.receiving import ReceiveNode
 from twinbus.server.replies import reply_node
 from twinbus.store.base import SessionGrant
 from twinbus.wire.events import Delivered
+from twinbus.wire.message.sections import Request
 from twinbus.wire.performatives import Accepted
-from twinbus.wire.sections import Request
 from twinbus.wire.session import Session
 
 if TYPE_CHECKING:

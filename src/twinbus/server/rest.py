@@ -58,8 +58,8 @@ from twinbus.server.rest_paths import Deed, Errand, find_errand
 from twinbus.server.rest_receiving import Catch, Caught
 from twinbus.server.tokens import lock_of, uuid_of
 from twinbus.store.base import SEQUENCE_BITS, Lock, Stored
-from twinbus.wire import sections
-from twinbus.wire.sections import Incoming
+from twinbus.wire.message import sections
+from twinbus.wire.message.sections import Incoming
 
 # Where `http.py` leaves the headers with the names as the client wrote them.
 HEADERS_AS_SENT = "headers_as_sent"

@@ -27,9 +27,9 @@ from twinbus.errors import ArgumentError, InvalidField, PeerError
 from twinbus.server.rendering import render_stored
 from twinbus.server.tokens import token_bytes, uuid_of
 from twinbus.store.base import Lock, State, Stored
-from twinbus.wire import sections
 from twinbus.wire.codec import decode, encode
-from twinbus.wire.sections import Incoming
+from twinbus.wire.message import sections
+from twinbus.wire.message.sections import Incoming
 from twinbus.wire.types import Described, Symbol, Timestamp, UInt, ULong
 
 BATCH_TYPE = "application/vnd.microsoft.servicebus.json"

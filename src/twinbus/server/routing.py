@@ -20,7 +20,7 @@ from twinbus.store.base import (
     Store,
     Stored,
 )
-from twinbus.wire import sections
+from twinbus.wire.message import sections
 
 REASON = "DeadLetterReason"
 DESCRIPTION = "DeadLetterErrorDescription"

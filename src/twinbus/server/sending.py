@@ -23,8 +23,8 @@ from twinbus.server.entities import Entity
 from twinbus.server.replies import rejected
 from twinbus.wire.events import Delivered
 from twinbus.wire.link import Link, LinkState
+from twinbus.wire.message.sections import BATCH_FORMAT, Incoming, parse, split_batch
 from twinbus.wire.performatives import Accepted, TransactionalState
-from twinbus.wire.sections import BATCH_FORMAT, Incoming, parse, split_batch
 
 if TYPE_CHECKING:
     from twinbus.server.connection import ServerConnection

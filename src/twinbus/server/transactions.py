@@ -27,6 +27,7 @@ from twinbus.server.replies import rejected
 from twinbus.server.settling import check_outcome, settle_one
 from twinbus.wire.events import Delivered, Disposed
 from twinbus.wire.link import Link
+from twinbus.wire.message.sections import VALUE, Incoming, find_sections
 from twinbus.wire.performatives import (
     Accepted,
     Declare,
@@ -35,7 +36,6 @@ from twinbus.wire.performatives import (
     TransactionalState,
 )
 from twinbus.wire.performatives_codec import decode_composite
-from twinbus.wire.sections import VALUE, Incoming, find_sections
 
 if TYPE_CHECKING:
     from twinbus.server.connection import ServerConnection

@@ -23,8 +23,8 @@ from pyspark.sql.types import (
 from twinbus.errors import ArgumentError, PeerError
 from twinbus.spark import values
 from twinbus.spark.schema import COLUMNS, LOCK_COLUMNS
-from twinbus.wire import sections
 from twinbus.wire.codec import encode, skip
+from twinbus.wire.message import sections
 from twinbus.wire.types import Described, Symbol, Timestamp, UInt, ULong
 
 _TTL_MS_MAX = 0xFFFFFFFF

@@ -24,8 +24,8 @@ import pyarrow as pa
 from twinbus.client.message import Message
 from twinbus.spark import values
 from twinbus.spark.schema import arrow_schema
-from twinbus.wire import sections
 from twinbus.wire.codec import decode
+from twinbus.wire.message import sections
 from twinbus.wire.types import Symbol
 
 BATCH_BYTES = 4 * 1024 * 1024

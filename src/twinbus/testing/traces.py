@@ -11,8 +11,8 @@ from typing import Any
 
 from twinbus.client.message import Message
 from twinbus.pairing.envelope import SCHEDULED_ANNOTATION
-from twinbus.wire import sections
 from twinbus.wire.codec import decode
+from twinbus.wire.message import sections
 
 
 def digest_of(body: bytes) -> str:

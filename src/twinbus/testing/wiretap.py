@@ -21,6 +21,12 @@ from twinbus.pairing.envelope import Backlogged
 from twinbus.pairing.errors import AliasInvalid
 from twinbus.testing.events import Event, Recorder, Result
 from twinbus.wire.frames import Frame, FrameReader, Header
+from twinbus.wire.message.sections import (
+    BATCH_FORMAT,
+    CONTENT_TYPE,
+    PING_CONTENT_TYPE,
+    split_batch,
+)
 from twinbus.wire.performatives import (
     RECEIVER,
     Accepted,
@@ -34,12 +40,6 @@ from twinbus.wire.performatives import (
     SaslInit,
     SaslOutcome,
     Transfer,
-)
-from twinbus.wire.sections import (
-    BATCH_FORMAT,
-    CONTENT_TYPE,
-    PING_CONTENT_TYPE,
-    split_batch,
 )
 
 _FRAME_BYTES_MAX = 1 << 24

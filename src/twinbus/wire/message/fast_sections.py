@@ -17,7 +17,7 @@ from twinbus.wire.codec import decode
 from twinbus.wire.types import Symbol
 
 if TYPE_CHECKING:
-    from twinbus.wire.sections import Incoming
+    from twinbus.wire.message.sections import Incoming
 
 _UINT32 = struct.Struct(">I").unpack_from
 _HEADER = b"\x00\x53\x70\xc0"

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from twinbus import limits
 from twinbus.errors import MessageTooLarge, TwinbusError
-from twinbus.wire import sections
 from twinbus.wire.codec import encode
+from twinbus.wire.message import sections
 from twinbus.wire.types import Described, Symbol, ULong
 
 _PARTITION_KEY = Symbol("x-opt-partition-key")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 
 from twinbus.wire.codec import encode
-from twinbus.wire.sections import (
+from twinbus.wire.message.sections import (
     DURABLE,
     DURABLE_ONLY,
     HAS_PRIORITY,

@@ -19,7 +19,7 @@ from typing import Any
 from twinbus import limits
 from twinbus.errors import DecodeError, InvalidField, MessageTooLarge
 from twinbus.wire.codec import decode, encode, skip
-from twinbus.wire.fast_sections import fast_parse, read_header
+from twinbus.wire.message.fast_sections import fast_parse, read_header
 from twinbus.wire.types import Described, Symbol, Timestamp, UInt, ULong
 
 HEADER = 0x70
