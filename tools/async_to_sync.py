@@ -102,7 +102,7 @@ class _Twin:
                     used.add(node.id)
         wanted: dict[str, set[str]] = {
             f"twinbus.{self.package}": {f"{self.module} as aio"},
-            "twinbus.client.loop_thread": {"LoopThread"},
+            "twinbus.client.transport.loop_thread": {"LoopThread"},
         }
         for module, name in self._known():
             if name not in used or name == self.name:

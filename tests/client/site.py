@@ -11,8 +11,8 @@ from typing import Any
 from tests.server.raw import RawServer, serving
 from twinbus.client.connection import Connection
 from twinbus.client.credentials import SasKey
-from twinbus.client.endpoint import Endpoint
 from twinbus.client.message import Message
+from twinbus.client.transport.endpoint import Endpoint
 from twinbus.core.entity import QueueDescription
 from twinbus.core.sas import DEV_KEY_NAME, DEV_KEY_TEXT
 from twinbus.server.config import NamespaceConfig

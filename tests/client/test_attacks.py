@@ -21,10 +21,10 @@ from tests.client.quiet import quiet
 from tests.client.site import QUEUE, Site, body_of, message
 from twinbus.client.connection import Connection
 from twinbus.client.credentials import SasKey
-from twinbus.client.endpoint import Endpoint
 from twinbus.client.message import Message
 from twinbus.client.receiver import ReceiveOptions, Receiver
 from twinbus.client.sender import Sender
+from twinbus.client.transport.endpoint import Endpoint
 from twinbus.core.sas import DEV_KEY_NAME, DEV_KEY_TEXT
 from twinbus.errors import OutcomeUnknown, RemoteError, SendRefused
 from twinbus.testing.proxy import Fault, FaultyProxy

@@ -20,7 +20,7 @@ from tests.server.raw import serving
 from twinbus import limits
 from twinbus.client.connection import Connection
 from twinbus.client.credentials import SasKey, SasSignature, credential_of
-from twinbus.client.endpoint import Endpoint
+from twinbus.client.transport.endpoint import Endpoint
 from twinbus.clock import ManualClock
 from twinbus.core import sas
 from twinbus.core.entity import QueueDescription

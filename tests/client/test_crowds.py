@@ -19,9 +19,9 @@ from tests.client.site import QUEUE, Site, body_of, message
 from twinbus import limits
 from twinbus.client.connection import Connection
 from twinbus.client.credentials import SasKey
-from twinbus.client.endpoint import Endpoint
 from twinbus.client.message import Message
 from twinbus.client.sender import Sender
+from twinbus.client.transport.endpoint import Endpoint
 from twinbus.errors import (
     CallerError,
     DeadlineExceeded,

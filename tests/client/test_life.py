@@ -13,8 +13,8 @@ from tests.client.site import QUEUE, SESSIONS, Site, message
 from twinbus import limits
 from twinbus.client.connection import Connection
 from twinbus.client.credentials import SasKey
-from twinbus.client.endpoint import Endpoint
 from twinbus.client.receiver import ReceiveOptions
+from twinbus.client.transport.endpoint import Endpoint
 from twinbus.errors import (
     CallerError,
     DeadlineExceeded,

@@ -12,10 +12,10 @@ from tests.client.peer import Peer, peering
 from tests.client.site import QUEUE, Site, message
 from twinbus.client.connection import Connection
 from twinbus.client.credentials import SasKey
-from twinbus.client.endpoint import Endpoint
 from twinbus.client.outcome import Errand
 from twinbus.client.sender import Sender
 from twinbus.client.sending import SendLink
+from twinbus.client.transport.endpoint import Endpoint
 from twinbus.errors import (
     CallerError,
     DeadlineExceeded,

@@ -14,10 +14,10 @@ from tests.client.site import QUEUE, SESSIONS, TIMEOUT_SECONDS, Site, message
 from tests.server.raw import serving
 from twinbus.client.connection import Connection
 from twinbus.client.credentials import SasKey
-from twinbus.client.endpoint import Endpoint
 from twinbus.client.management import Management
 from twinbus.client.receiver import ReceiveOptions
 from twinbus.client.rules import request_of, rule_of
+from twinbus.client.transport.endpoint import Endpoint
 from twinbus.core.entity import SubscriptionDescription, TopicDescription
 from twinbus.core.filters import (
     CorrelationFilter,

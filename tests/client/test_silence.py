@@ -17,8 +17,8 @@ from tests.client.site import message
 from twinbus import limits
 from twinbus.client.connection import Connection
 from twinbus.client.credentials import SasKey
-from twinbus.client.endpoint import Endpoint, Proxy
 from twinbus.client.receiver import ReceiveOptions
+from twinbus.client.transport.endpoint import Endpoint, Proxy
 from twinbus.errors import (
     DeadlineExceeded,
     Disconnected,

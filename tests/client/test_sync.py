@@ -18,10 +18,10 @@ from tests.client.site import body_of, message
 from tests.sdk.servers import Server, serving
 from tools.async_to_sync import SOURCES, TWINS, generate, target
 from twinbus.client.credentials import SasKey
-from twinbus.client.endpoint import Endpoint
 from twinbus.client.message import Message
 from twinbus.client.receiver import ReceiveOptions
 from twinbus.client.sync.connection import Connection
+from twinbus.client.transport.endpoint import Endpoint
 from twinbus.errors import (
     CallerError,
     ClaimRefused,

@@ -13,8 +13,8 @@ from tests.client.site import message
 from tests.sdk.servers import Endpoint as Served
 from tests.sdk.servers import Server, serving
 from twinbus.client.connection import Connection
-from twinbus.client.endpoint import Endpoint, Proxy
 from twinbus.client.message import Message
+from twinbus.client.transport.endpoint import Endpoint, Proxy
 from twinbus.core.sas import Secret
 from twinbus.errors import Unreachable
 

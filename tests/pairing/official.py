@@ -16,7 +16,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
 from tests.client.peer import Peer, PeerConnection, peering
-from twinbus.client.loop_thread import LoopThread
+from twinbus.client.transport.loop_thread import LoopThread
 from twinbus.wire.codec import decode, encode
 from twinbus.wire.events import Delivered
 from twinbus.wire.message import sections

@@ -18,8 +18,8 @@ from tests.server.raw import RawServer, serving
 from twinbus import limits
 from twinbus.client.connection import Connection
 from twinbus.client.credentials import SasKey
-from twinbus.client.endpoint import Endpoint
 from twinbus.client.message import Message
+from twinbus.client.transport.endpoint import Endpoint
 from twinbus.clock import ManualClock
 from twinbus.core.entity import EntityStatus, QueueDescription
 from twinbus.core.sas import DEV_KEY_NAME, DEV_KEY_TEXT

@@ -20,7 +20,7 @@ from tests.pairing.pump_site import (
 from twinbus import limits
 from twinbus.client.connection import Connection
 from twinbus.client.credentials import SasKey
-from twinbus.client.endpoint import Endpoint
+from twinbus.client.transport.endpoint import Endpoint
 from twinbus.core.sas import DEV_KEY_NAME, DEV_KEY_TEXT
 from twinbus.errors import CallerError, RemoteError
 from twinbus.pairing.pump import Pump, Receipt

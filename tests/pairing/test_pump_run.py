@@ -20,9 +20,9 @@ from tests.pairing.pump_site import (
 from twinbus import limits
 from twinbus.client.connection import Connection
 from twinbus.client.credentials import SasKey
-from twinbus.client.endpoint import Endpoint
 from twinbus.client.message import Message
 from twinbus.client.receiver import ReceiveOptions, Receiver
+from twinbus.client.transport.endpoint import Endpoint
 from twinbus.clock import ManualClock
 from twinbus.core.names import parse_address
 from twinbus.pairing.events import EventKind

@@ -16,7 +16,7 @@ from typing import Self
 
 from tests.soak import plan
 from tests.soak.plan import Orders
-from twinbus.client.loop_thread import LoopThread
+from twinbus.client.transport.loop_thread import LoopThread
 from twinbus.testing.events import Recorder
 from twinbus.testing.proxy import FaultyProxy
 from twinbus.testing.server_process import ServerProcess

@@ -12,10 +12,10 @@ import logging
 
 from twinbus import limits
 from twinbus.client.credentials import Token, TokenSource
-from twinbus.client.deadline import Deadline, limit
 from twinbus.client.live import LiveConnection
 from twinbus.client.requests import Reply, RequestPair
-from twinbus.client.shared import Shared
+from twinbus.client.transport.deadline import Deadline, limit
+from twinbus.client.transport.shared import Shared
 from twinbus.clock import Clock
 from twinbus.errors import ClaimRefused, OutcomeUnknown, TwinbusError
 from twinbus.wire.types import Timestamp

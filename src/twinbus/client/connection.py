@@ -16,13 +16,13 @@ from typing import Any, Self, TypeVar
 from twinbus import limits
 from twinbus.client.claims import Claims
 from twinbus.client.credentials import credential_of, source_of
-from twinbus.client.deadline import Deadline
-from twinbus.client.endpoint import Endpoint, endpoint_of
 from twinbus.client.live import LiveConnection
 from twinbus.client.management import Management
 from twinbus.client.receiver import ReceiveOptions, Receiver
 from twinbus.client.sender import Sender
-from twinbus.client.shared import Shared
+from twinbus.client.transport.deadline import Deadline
+from twinbus.client.transport.endpoint import Endpoint, endpoint_of
+from twinbus.client.transport.shared import Shared
 from twinbus.clock import Clock, SystemClock
 from twinbus.core.sas import parse_connection_string
 from twinbus.errors import ClientUnusable, Disconnected, RemoteError

@@ -17,7 +17,7 @@ import inspect
 from typing import Any, NamedTuple, Protocol
 
 from twinbus import limits
-from twinbus.client.daemon import in_daemon
+from twinbus.client.transport.daemon import in_daemon
 from twinbus.core import sas
 from twinbus.errors import ArgumentError, CredentialFailed, Unauthorized
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 
-from twinbus.client.deadline import Deadline, answer
 from twinbus.client.live import LiveConnection
+from twinbus.client.transport.deadline import Deadline, answer
 from twinbus.errors import DeadlineExceeded, RemoteError
 from twinbus.wire.events import Answered, Delivered
 from twinbus.wire.link import Link

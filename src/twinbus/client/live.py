@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from twinbus import limits
-from twinbus.client.deadline import Deadline, answer
-from twinbus.client.endpoint import Endpoint
-from twinbus.client.transport import Channel, Say, connect
-from twinbus.client.websocket import WebSocketChannel
+from twinbus.client.transport.deadline import Deadline, answer
+from twinbus.client.transport.endpoint import Endpoint
+from twinbus.client.transport.stream import Channel, Say, connect
+from twinbus.client.transport.websocket import WebSocketChannel
 from twinbus.errors import DeadlineExceeded, Disconnected, PeerError, RemoteError
 from twinbus.wire.connection import Connection as Engine
 from twinbus.wire.connection import ConnectionState

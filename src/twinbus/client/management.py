@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from twinbus.client.deadline import Deadline
 from twinbus.client.live import LiveConnection
 from twinbus.client.message import Message
 from twinbus.client.requests import Reply, RequestPair
 from twinbus.client.rules import request_of, rule_of
 from twinbus.client.settlement import Settlement
-from twinbus.client.shared import Shared
+from twinbus.client.transport.deadline import Deadline
+from twinbus.client.transport.shared import Shared
 from twinbus.core.rule import RuleDescription
 from twinbus.errors import RemoteError
 from twinbus.wire.message import sections

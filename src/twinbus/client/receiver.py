@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 from twinbus import limits
 from twinbus.client import settlement as decisions
-from twinbus.client.deadline import Deadline, limit
 from twinbus.client.live import LiveConnection
 from twinbus.client.message import Message
 from twinbus.client.receiving import ReceiveLink
 from twinbus.client.settlement import COMPLETE, Settlement
-from twinbus.client.shared import Shared
+from twinbus.client.transport.deadline import Deadline, limit
+from twinbus.client.transport.shared import Shared
 from twinbus.errors import (
     ArgumentError,
     DeadlineExceeded,

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
-from twinbus.client.deadline import Deadline, answer
 from twinbus.client.link import LiveLink
 from twinbus.client.live import LiveConnection, remote_error
 from twinbus.client.message import Message
+from twinbus.client.transport.deadline import Deadline, answer
 from twinbus.errors import DeadlineExceeded, OutcomeUnknown, RemoteError
 from twinbus.wire.events import Answered, Delivered
 from twinbus.wire.performatives import RELEASED, Rejected

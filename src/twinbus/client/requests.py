@@ -12,10 +12,10 @@ import itertools
 from typing import Any
 
 from twinbus import limits
-from twinbus.client.deadline import Deadline, answer
 from twinbus.client.link import LiveLink
 from twinbus.client.live import LiveConnection
 from twinbus.client.sending import Sending, SendLink
+from twinbus.client.transport.deadline import Deadline, answer
 from twinbus.errors import DeadlineExceeded, OutcomeUnknown, RemoteError, TwinbusError
 from twinbus.wire.codec import decode, encode
 from twinbus.wire.events import Delivered

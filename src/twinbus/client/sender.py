@@ -39,11 +39,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from twinbus import limits
-from twinbus.client.deadline import Deadline
 from twinbus.client.live import LiveConnection
 from twinbus.client.outcome import Errand, Outcome
 from twinbus.client.sending import Sending, SendLink
-from twinbus.client.shared import Shared
+from twinbus.client.transport.deadline import Deadline
+from twinbus.client.transport.shared import Shared
 from twinbus.errors import RemoteError, SendRefused
 from twinbus.wire.message.batch import Parcel, Room, pack
 from twinbus.wire.performatives import Attach, Source, Target

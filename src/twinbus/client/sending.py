@@ -19,10 +19,10 @@ from collections import OrderedDict
 from typing import Any
 
 from twinbus import limits
-from twinbus.client.deadline import Deadline
 from twinbus.client.link import LiveLink
 from twinbus.client.live import LiveConnection, remote_error
 from twinbus.client.outcome import Outcome
+from twinbus.client.transport.deadline import Deadline
 from twinbus.errors import DeadlineExceeded, OutcomeUnknown, RemoteError
 from twinbus.wire.link import LinkState
 from twinbus.wire.performatives import Accepted, Rejected

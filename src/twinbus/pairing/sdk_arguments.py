@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from twinbus import limits
-from twinbus.client.endpoint import HTTPS_PORT, Endpoint, Proxy
+from twinbus.client.transport.endpoint import HTTPS_PORT, Endpoint, Proxy
 from twinbus.core.sas import Secret
 
 

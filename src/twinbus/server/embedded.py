@@ -20,7 +20,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from twinbus.client.loop_thread import LoopThread
+from twinbus.client.transport.loop_thread import LoopThread
 from twinbus.core import sas
 from twinbus.errors import ConfigError
 from twinbus.server import keys

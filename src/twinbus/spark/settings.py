@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from twinbus import limits
-from twinbus.client.endpoint import Endpoint
+from twinbus.client.transport.endpoint import Endpoint
 from twinbus.core.names import EntityPath, SubQueue, parse_address
 from twinbus.errors import ArgumentError
 from twinbus.spark.options import ACCESS, Access, Options

@@ -23,8 +23,8 @@ from typing import Any, TypeVar
 from twinbus import limits
 from twinbus.client.connection import Connection
 from twinbus.client.credentials import SasSignature, credential_of
-from twinbus.client.endpoint import Endpoint, endpoint_of
-from twinbus.client.loop_thread import LoopThread
+from twinbus.client.transport.endpoint import Endpoint, endpoint_of
+from twinbus.client.transport.loop_thread import LoopThread
 from twinbus.clock import SystemClock
 from twinbus.core.sas import ConnectionString, Secret, make_token
 from twinbus.pairing.pump import Senders

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from twinbus import limits
 from twinbus.client.connection import Connection
-from twinbus.client.loop_thread import LoopThread
+from twinbus.client.transport.loop_thread import LoopThread
 from twinbus.errors import RemoteError
 from twinbus.pairing.classification import Verdict, kind_of
 from twinbus.pairing.errors import NoBacklogQueue

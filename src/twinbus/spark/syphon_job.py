@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from twinbus import limits
 from twinbus.client.connection import Connection
-from twinbus.client.loop_thread import LoopThread
+from twinbus.client.transport.loop_thread import LoopThread
 from twinbus.errors import ArgumentError, RemoteError, TwinbusError
 from twinbus.pairing.classification import Kind, kind_of
 from twinbus.pairing.envelope import Backlogged

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from twinbus.client.loop_thread import LoopThread
+from twinbus.client.transport.loop_thread import LoopThread
 from twinbus.clock import SystemClock
 from twinbus.testing.proxy_stream import Fault, Lane
 

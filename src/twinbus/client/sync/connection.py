@@ -11,12 +11,12 @@ from typing import Any, Self
 
 from twinbus import limits
 from twinbus.client import connection as aio
-from twinbus.client.endpoint import Endpoint
-from twinbus.client.loop_thread import LoopThread
 from twinbus.client.receiver import ReceiveOptions
 from twinbus.client.sync.management import Management
 from twinbus.client.sync.receiver import Receiver
 from twinbus.client.sync.sender import Sender
+from twinbus.client.transport.endpoint import Endpoint
+from twinbus.client.transport.loop_thread import LoopThread
 from twinbus.clock import Clock
 
 

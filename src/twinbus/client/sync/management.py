@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from twinbus.client import management as aio
-from twinbus.client.loop_thread import LoopThread
 from twinbus.client.message import Message
 from twinbus.client.settlement import Settlement
+from twinbus.client.transport.loop_thread import LoopThread
 from twinbus.core.rule import RuleDescription
 
 

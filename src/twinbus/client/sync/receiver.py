@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from twinbus.client import receiver as aio
-from twinbus.client.loop_thread import LoopThread
 from twinbus.client.message import Message
 from twinbus.client.receiver import Messages
+from twinbus.client.transport.loop_thread import LoopThread
 
 
 class Receiver:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from twinbus.client import sender as aio
-from twinbus.client.loop_thread import LoopThread
+from twinbus.client.transport.loop_thread import LoopThread
 
 
 class Sender:

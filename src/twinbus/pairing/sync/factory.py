@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from azure.servicebus import ServiceBusClient
 
-from twinbus.client.loop_thread import LoopThread
+from twinbus.client.transport.loop_thread import LoopThread
 from twinbus.pairing import factory as aio
 from twinbus.pairing.events import PairingEvent
 from twinbus.pairing.message_sender import MessageSender as AsyncSender

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Self
 
-from twinbus.client.loop_thread import LoopThread
+from twinbus.client.transport.loop_thread import LoopThread
 from twinbus.pairing import message_sender as aio
 from twinbus.pairing.batch import MessageBatch
 

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 from twinbus import limits
-from twinbus.client.daemon import in_daemon
-from twinbus.client.endpoint import Endpoint, Proxy
+from twinbus.client.transport.daemon import in_daemon
+from twinbus.client.transport.endpoint import Endpoint, Proxy
 from twinbus.errors import Unreachable
 
 Say = Callable[[str], None]

@@ -14,8 +14,8 @@ from wsproto import ConnectionType, events
 from wsproto.connection import ConnectionState
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
-from twinbus.client.endpoint import WEBSOCKET_PATH, Endpoint
-from twinbus.client.transport import Channel, Reader, Say
+from twinbus.client.transport.endpoint import WEBSOCKET_PATH, Endpoint
+from twinbus.client.transport.stream import Channel, Reader, Say
 from twinbus.errors import Unreachable
 
 _SUBPROTOCOL = "AMQPWSB10"

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
-from twinbus.client.deadline import Deadline
+from twinbus.client.transport.deadline import Deadline
 from twinbus.errors import DeadlineExceeded, Disconnected
 
 _T = TypeVar("_T")
