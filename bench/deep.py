@@ -23,7 +23,7 @@ from bench.processes import (
     worker,
 )
 from bench.target import QUEUE
-from twinbus.server.supervisor import open_namespace
+from twinbus.server.setup.server import open_namespace
 from twinbus.store.base import Record
 from twinbus.wire.message.sections import parse
 

@@ -23,13 +23,13 @@ from twinbus.cli.serve import _GC_OBJECTS
 from twinbus.clock import SystemClock
 from twinbus.core.entity import QueueDescription
 from twinbus.core.sas import format_connection_string
-from twinbus.server import keys
-from twinbus.server.config import NamespaceConfig
-from twinbus.server.connection import ServerConnection
-from twinbus.server.host import Host
-from twinbus.server.namespace import Namespace
-from twinbus.server.port import NamespacePort
-from twinbus.server.supervisor import set_up
+from twinbus.server.access.port import NamespacePort
+from twinbus.server.amqp.connection import ServerConnection
+from twinbus.server.broker import keys
+from twinbus.server.broker.host import Host
+from twinbus.server.broker.namespace import Namespace
+from twinbus.server.setup.config import NamespaceConfig
+from twinbus.server.setup.server import set_up
 from twinbus.store.base import SEQUENCE_BITS, Lock, Record, SessionGrant, Stored
 from twinbus.store.sqlite.store import SqliteStore
 from twinbus.wire.message.sections import Incoming, parse

@@ -36,12 +36,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "spark": _BELOW_SPARK,
     "server": _BELOW_CLIENT,
     # For the checker of types alone; `test_importing_the_package_costs_nothing`.
-    "twinbus": frozenset({"aio", "pairing", "server"}),
-}
-# Modules that stand elsewhere than the rest of their folder: a namespace inside the
-# process of an application is on top of pairing.
-APART: dict[str, frozenset[str]] = {
-    "server/embedded.py": _BELOW_SPARK | {"server"},
+    "twinbus": frozenset({"aio", "embedding", "pairing"}),
+    # A namespace inside the process of an application is on top of pairing.
+    "embedding": _BELOW_SPARK | {"server"},
 }
 # The outermost parts may import everything; so may a list of public names.
 OUTERMOST = frozenset({"aio", "cli", "console", "drill", "testing", "__main__"})
@@ -98,8 +95,7 @@ def breaches(path: Path, text: str) -> list[str]:
         return []
     if part not in MAY_IMPORT and part not in FREE:
         return [f"{part}: not in the table of tests/test_imports.py"]
-    apart = APART.get(path.relative_to(PACKAGE).as_posix())
-    allowed = (apart or MAY_IMPORT.get(part, frozenset())) | {part}
+    allowed = MAY_IMPORT.get(part, frozenset()) | {part}
     if part in MAY_IMPORT:
         allowed |= FREE
     inside = ("twinbus", *path.relative_to(PACKAGE).parent.parts)
@@ -131,13 +127,13 @@ def test_the_package_imports_one_way() -> None:
         ("core/names.py", "import socket"),
         ("core/names.py", "import twinbus"),
         ("wire/codec.py", "def f():\n    from twinbus import store"),
-        ("wire/codec.py", "import twinbus.server.host"),
+        ("wire/codec.py", "import twinbus.server.broker.host"),
         ("wire/link.py", "from time import monotonic"),
         ("store/sqlite/store.py", "from twinbus.wire.message.sections import split"),
         ("client/sender.py", "from twinbus import pairing"),
-        ("server/host.py", "from twinbus.client import sender"),
-        ("server/host.py", "from twinbus.pairing import factory"),
-        ("server/embedded.py", "from twinbus.spark import syphon"),
+        ("server/broker/host.py", "from twinbus.client import sender"),
+        ("server/broker/host.py", "from twinbus.pairing import factory"),
+        ("embedding.py", "from twinbus.spark import syphon"),
         ("pairing/factory.py", "from twinbus.server import embedded"),
         ("errors.py", "from twinbus import limits"),
         ("__init__.py", "from .core import names"),
@@ -154,9 +150,9 @@ def test_a_breach_is_seen(file: str, text: str) -> None:
         ("core/names.py", "import re\nfrom twinbus import errors, limits"),
         ("wire/codec.py", "from . import types\nfrom .types import Symbol"),
         ("wire/message/sections.py", "from twinbus.core.names import check"),
-        ("server/host.py", "import asyncio\nfrom ..store import base"),
+        ("server/broker/host.py", "import asyncio\nfrom ..store import base"),
         ("pairing/sender.py", "from twinbus.client.sender import Sender"),
-        ("server/embedded.py", "from twinbus.pairing.factory import MessagingFactory"),
+        ("embedding.py", "from twinbus.pairing.factory import MessagingFactory"),
         ("cli/main.py", "from twinbus.server import host"),
     ],
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 
 from tests.sdk.servers import serving
-from twinbus.server.config import load_config
+from twinbus.server.setup.config import load_config
 
 ROOT = Path(__file__).parent.parent
 

@@ -32,8 +32,8 @@ from azure.servicebus.exceptions import ServiceBusError
 from tests.server.cbs import Cbs, RequestLinks, connect
 from twinbus.core.sas import Secret, make_token
 from twinbus.errors import ConfigError
-from twinbus.server.config import parse_config
-from twinbus.server.keys import read_rules
+from twinbus.server.broker.keys import read_rules
+from twinbus.server.setup.config import parse_config
 from twinbus.store.sqlite.file import FILE_NAME
 
 NEVER_S = 1 << 33

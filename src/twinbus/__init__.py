@@ -30,19 +30,19 @@ if TYPE_CHECKING:
         TooManyHeldSends,
         Verdict,
     )
+    from twinbus.embedding import EmbeddedNamespace, embedded
     from twinbus.pairing.sync.factory import MessagingFactory, PairingView
     from twinbus.pairing.sync.message_sender import MessageSender
-    from twinbus.server.embedded import EmbeddedNamespace, embedded
 
 __version__ = "0.1.0"
 
 # What blocks has a class of its own; all else is what `twinbus.aio` has.
 _BLOCKING = {
-    "EmbeddedNamespace": "twinbus.server.embedded",
+    "EmbeddedNamespace": "twinbus.embedding",
     "MessageSender": "twinbus.pairing.sync.message_sender",
     "MessagingFactory": "twinbus.pairing.sync.factory",
     "PairingView": "twinbus.pairing.sync.factory",
-    "embedded": "twinbus.server.embedded",
+    "embedded": "twinbus.embedding",
 }
 
 __all__ = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.cli.run import Run
-from twinbus.server.supervisor import open_namespace
+from twinbus.server.setup.server import open_namespace
 
 
 def test_a_queue_is_created_shown_changed_listed_and_deleted(at: Run) -> None:

@@ -10,7 +10,7 @@ from tests.cli.run import Run, served
 from twinbus.cli.secret import read_secret
 from twinbus.core.sas import parse_connection_string
 from twinbus.errors import ConfigError
-from twinbus.server.supervisor import open_namespace
+from twinbus.server.setup.server import open_namespace
 
 
 def test_the_root_key_is_shown_with_a_connection_string(at: Run) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tests.cli.run import Run, served
 from twinbus.core.entity import QueueDescription
-from twinbus.server import keys
-from twinbus.server.supervisor import open_namespace
+from twinbus.server.broker import keys
+from twinbus.server.setup.server import open_namespace
 from twinbus.store.base import DEAD_LETTER, Record
 
 

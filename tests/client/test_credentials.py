@@ -31,8 +31,8 @@ from twinbus.errors import (
     DeadlineExceeded,
     RemoteError,
 )
-from twinbus.server.config import NamespaceConfig
-from twinbus.server.jwt import JwtOptions
+from twinbus.server.access.jwt import JwtOptions
+from twinbus.server.setup.config import NamespaceConfig
 
 ROOT = (sas.DEV_KEY_NAME, sas.DEV_KEY_TEXT)
 

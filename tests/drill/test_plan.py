@@ -25,7 +25,7 @@ from twinbus.drill.plan import (
     secondary_entities,
 )
 from twinbus.errors import ConfigError
-from twinbus.server.config import parse_config
+from twinbus.server.setup.config import parse_config
 from twinbus.testing.namespace import config_text
 
 SEEDS = range(40)

@@ -21,8 +21,8 @@ from twinbus.core.names import EntityPath, parse_address
 from twinbus.core.rights import AuthorizationRule, Operation, Right, claim_for
 from twinbus.core.sas import Secret, make_token
 from twinbus.errors import BusyError, CallerError, DecodeError, PeerError
-from twinbus.server.management import perform
-from twinbus.server.namespace import Namespace
+from twinbus.server.amqp.management.operations import perform
+from twinbus.server.broker.namespace import Namespace
 from twinbus.store.base import SessionGrant
 from twinbus.store.sqlite.store import SqliteStore
 from twinbus.wire.codec import encode

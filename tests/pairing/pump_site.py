@@ -27,8 +27,8 @@ from twinbus.pairing import envelope
 from twinbus.pairing.events import PairingEvent
 from twinbus.pairing.naming import backlog_path
 from twinbus.pairing.pump import Journal, Pump, PumpSettings, Senders
-from twinbus.server.config import NamespaceConfig
-from twinbus.server.maintenance import in_turn
+from twinbus.server.broker.maintenance import in_turn
+from twinbus.server.setup.config import NamespaceConfig
 from twinbus.wire.message.sections import GROUP_ID, MESSAGE_ID, encode_message
 
 LABEL = "contoso"

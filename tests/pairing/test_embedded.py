@@ -19,9 +19,9 @@ from azure.servicebus.exceptions import ServiceBusAuthenticationError
 import twinbus
 import twinbus.aio
 from tests.pairing.edge_service import PRIMARY_NAME, QUEUE
+from twinbus import embedding as embedded
 from twinbus.core.sas import DEV_KEY_TEXT, parse_connection_string
 from twinbus.errors import ClientUnusable, ConfigError
-from twinbus.server import embedded
 from twinbus.testing.server_process import ServerProcess
 
 ROOT = Path(__file__).parent.parent.parent

@@ -13,7 +13,7 @@ from twinbus.pairing.ping import (
     ping_message,
     ping_timeout_ms,
 )
-from twinbus.server.connection import PING_CAPABILITY as OFFERED
+from twinbus.server.amqp.connection import PING_CAPABILITY as OFFERED
 from twinbus.wire.message import sections
 from twinbus.wire.types import Symbol
 

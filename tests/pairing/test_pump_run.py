@@ -28,7 +28,7 @@ from twinbus.core.names import parse_address
 from twinbus.pairing.events import EventKind
 from twinbus.pairing.pump import Pump, PumpSettings, Senders
 from twinbus.pairing.pump_counts import DestinationCounts, PumpCounts, total
-from twinbus.server.maintenance import in_turn
+from twinbus.server.broker.maintenance import in_turn
 
 HOUR_MS = 3_600_000
 DAYS = 30

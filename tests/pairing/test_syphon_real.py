@@ -24,7 +24,7 @@ from twinbus.pairing.naming import backlog_path, found_indexes
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.syphon import Syphon, Which
-from twinbus.server.maintenance import in_turn
+from twinbus.server.broker.maintenance import in_turn
 
 LOOK_MS = int(limits.SYPHON_LOOK_SECONDS * 1000)
 GRACE_MS = int(limits.PARTNER_GRACE_SECONDS * 1000)

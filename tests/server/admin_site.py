@@ -17,11 +17,11 @@ from starlette.applications import Starlette
 from twinbus.clock import ManualClock
 from twinbus.core.rights import AuthorizationRule, Right
 from twinbus.core.sas import Secret, make_token
-from twinbus.server.admin import admin_route
-from twinbus.server.admin_xml import ATOM, SERVICE_BUS
-from twinbus.server.host import Host
-from twinbus.server.namespace import Namespace
-from twinbus.server.port import NamespacePort
+from twinbus.server.access.port import NamespacePort
+from twinbus.server.broker.host import Host
+from twinbus.server.broker.namespace import Namespace
+from twinbus.server.http.admin.route import admin_route
+from twinbus.server.http.admin.xml import ATOM, SERVICE_BUS
 from twinbus.store.sqlite.store import SqliteStore
 
 HOST = "contoso.example"

@@ -14,9 +14,9 @@ from typing import Any
 from tests.server.raw import RawClient, RawServer
 from twinbus.clock import ManualClock
 from twinbus.core.sas import Secret, make_token
-from twinbus.server.config import NamespaceConfig
-from twinbus.server.listener import ListenOptions
-from twinbus.server.supervisor import ServerOptions, Supervisor
+from twinbus.server.setup.config import NamespaceConfig
+from twinbus.server.setup.listener import ListenOptions
+from twinbus.server.setup.server import ServerOptions, Supervisor
 from twinbus.wire.events import Attached, Delivered, Disposed, Event, Opened
 from twinbus.wire.link import Link
 from twinbus.wire.message import sections

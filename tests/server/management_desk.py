@@ -17,10 +17,10 @@ from twinbus.core.entity import (
 from twinbus.core.names import EntityPath, parse_address
 from twinbus.core.rights import Operation
 from twinbus.errors import TwinbusError, Unauthorized
-from twinbus.server.entities import Entity
-from twinbus.server.management import Reply, perform, refusal
-from twinbus.server.namespace import Namespace
-from twinbus.server.tokens import uuid_of
+from twinbus.server.amqp.management.operations import Reply, perform, refusal
+from twinbus.server.broker.entities import Entity
+from twinbus.server.broker.lock_tokens import uuid_of
+from twinbus.server.broker.namespace import Namespace
 from twinbus.store.base import Lock, SessionGrant, Stored
 from twinbus.store.sqlite.store import SqliteStore
 from twinbus.wire.codec import decode, encode

@@ -14,10 +14,10 @@ from typing import Any
 
 from twinbus.clock import ManualClock
 from twinbus.core.sas import DEV_KEY_NAME, DEV_KEY_TEXT, Secret, make_token
-from twinbus.server.config import NamespaceConfig
-from twinbus.server.host import Host
-from twinbus.server.listener import ListenOptions
-from twinbus.server.supervisor import ServerOptions, Supervisor
+from twinbus.server.broker.host import Host
+from twinbus.server.setup.config import NamespaceConfig
+from twinbus.server.setup.listener import ListenOptions
+from twinbus.server.setup.server import ServerOptions, Supervisor
 from twinbus.wire.codec import encode
 from twinbus.wire.connection import Connection, ConnectionState
 from twinbus.wire.events import (

@@ -26,12 +26,12 @@ from twinbus.core.entity import (
 )
 from twinbus.core.rights import AuthorizationRule, Right
 from twinbus.core.sas import Secret, make_token
-from twinbus.server import listener
-from twinbus.server.host import Consumer, Host
-from twinbus.server.http import HttpServer, Patience
-from twinbus.server.jwt import BearerTokens
-from twinbus.server.namespace import Namespace
-from twinbus.server.port import NamespacePort
+from twinbus.server.access.jwt import BearerTokens
+from twinbus.server.access.port import NamespacePort
+from twinbus.server.broker.host import Consumer, Host
+from twinbus.server.broker.namespace import Namespace
+from twinbus.server.http.server import HttpServer, Patience
+from twinbus.server.setup import listener
 from twinbus.store.base import Counts
 from twinbus.store.sqlite.store import SqliteStore
 

@@ -12,8 +12,8 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from twinbus.server.connection import ServerConnection
-from twinbus.server.port import NamespacePort
+from twinbus.server.access.port import NamespacePort
+from twinbus.server.amqp.connection import ServerConnection
 from twinbus.wire.frames import (
     AMQP_HEADER,
     SASL_HEADER,

@@ -9,8 +9,8 @@ import pytest
 
 from tests.server.admin_site import ROOT, AdminSite, Answer, local
 from twinbus import limits
-from twinbus.server.admin_xml import ATOM, COUNTS, ENTRY_TYPE, FEED_TYPE
-from twinbus.server.namespace import Namespace
+from twinbus.server.broker.namespace import Namespace
+from twinbus.server.http.admin.xml import ATOM, COUNTS, ENTRY_TYPE, FEED_TYPE
 from twinbus.wire.encoder import encode
 from twinbus.wire.message import sections
 from twinbus.wire.types import Described, ULong

@@ -9,9 +9,9 @@ import pytest
 from tests.server.admin_site import VERSION, AdminSite, Answer
 from twinbus import limits
 from twinbus.errors import ArgumentError, ArgumentOutOfRange
-from twinbus.server.admin_filters import Facts, parse_filter
-from twinbus.server.maintenance import in_turn
-from twinbus.server.namespace import Namespace
+from twinbus.server.broker.maintenance import in_turn
+from twinbus.server.broker.namespace import Namespace
+from twinbus.server.http.admin.filters import Facts, parse_filter
 from twinbus.store.base import Record
 
 # As the site's clock shows it when nothing has moved it.

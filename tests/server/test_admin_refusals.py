@@ -9,7 +9,7 @@ import pytest
 from tests.server.admin_site import AdminSite, described
 from twinbus import limits
 from twinbus.errors import StoreFault
-from twinbus.server.admin_xml import ATOM, ERROR_TYPE
+from twinbus.server.http.admin.xml import ATOM, ERROR_TYPE
 
 
 @pytest.fixture

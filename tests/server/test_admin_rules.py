@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from tests.server.admin_site import AdminSite, described, local
 from twinbus import limits
 from twinbus.errors import ArgumentError, TwinbusError
-from twinbus.server import admin_descriptions, admin_rules
-from twinbus.server.admin_xml import read_description
+from twinbus.server.http.admin import descriptions as admin_descriptions
+from twinbus.server.http.admin import rules as admin_rules
+from twinbus.server.http.admin.xml import read_description
 
 SUBSCRIPTION = "/events/subscriptions/s"
 TRUE = '<Filter i:type="TrueFilter"><SqlExpression>1=1</SqlExpression></Filter>'

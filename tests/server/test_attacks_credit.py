@@ -16,11 +16,11 @@ from tests.server.raw import RawClient, RawServer, serving
 from twinbus import limits
 from twinbus.core.entity import QueueDescription
 from twinbus.core.names import EntityPath
-from twinbus.server.config import NamespaceConfig
-from twinbus.server.connection import ServerConnection
-from twinbus.server.maintenance import in_turn
-from twinbus.server.namespace import Namespace
-from twinbus.server.receiving import ReceiveNode
+from twinbus.server.amqp.connection import ServerConnection
+from twinbus.server.amqp.receiving import ReceiveNode
+from twinbus.server.broker.maintenance import in_turn
+from twinbus.server.broker.namespace import Namespace
+from twinbus.server.setup.config import NamespaceConfig
 from twinbus.wire.codec import encode
 from twinbus.wire.events import (
     Answered,

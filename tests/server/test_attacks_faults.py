@@ -16,12 +16,12 @@ from twinbus.core.entity import (
 )
 from twinbus.core.names import EntityPath
 from twinbus.errors import ArgumentError, InvalidField, QuotaExceeded, StoreFault
-from twinbus.server.entities import Entities
-from twinbus.server.host import Host
-from twinbus.server.maintenance import in_turn
-from twinbus.server.namespace import Namespace
-from twinbus.server.rest_messages import Shown, read_batch
-from twinbus.server.rest_receiving import Catch
+from twinbus.server.broker.entities import Entities
+from twinbus.server.broker.host import Host
+from twinbus.server.broker.maintenance import in_turn
+from twinbus.server.broker.namespace import Namespace
+from twinbus.server.http.rest.messages import Shown, read_batch
+from twinbus.server.http.rest.receiving import Catch
 from twinbus.store.base import TRANSFER_DEAD_LETTER, EntityRow, Record
 from twinbus.store.sqlite.store import SqliteStore
 from twinbus.wire.codec import encode

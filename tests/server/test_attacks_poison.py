@@ -24,9 +24,9 @@ from twinbus.core.entity import (
 from twinbus.core.filters import SqlFilter, SqlRuleAction
 from twinbus.core.names import EntityPath
 from twinbus.errors import DecodeError, TwinbusError
-from twinbus.server.config import NamespaceConfig, SubscriptionConfig, TopicConfig
-from twinbus.server.maintenance import in_turn
-from twinbus.server.namespace import Namespace
+from twinbus.server.broker.maintenance import in_turn
+from twinbus.server.broker.namespace import Namespace
+from twinbus.server.setup.config import NamespaceConfig, SubscriptionConfig, TopicConfig
 from twinbus.store.base import Counts
 from twinbus.wire.codec import decode, encode
 from twinbus.wire.events import Answered, Delivered, Disposed

@@ -14,7 +14,7 @@ from cryptography import x509
 
 from twinbus.clock import SystemClock
 from twinbus.errors import ConfigError
-from twinbus.server.certificates import TlsOptions, prepare
+from twinbus.server.setup.certificates import TlsOptions, prepare
 
 NOW_MS = 1_700_000_000_000
 DAY_MS = 86_400_000

@@ -29,7 +29,7 @@ from twinbus.core.filters import (
     TrueFilter,
 )
 from twinbus.core.sas import Secret
-from twinbus.server.config import (
+from twinbus.server.setup.config import (
     NamespaceConfig,
     load_config,
     parse_config,

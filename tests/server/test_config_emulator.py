@@ -16,7 +16,7 @@ from twinbus.core.entity import (
     default_rule,
 )
 from twinbus.core.filters import CorrelationFilter, SqlFilter, SqlRuleAction
-from twinbus.server.config import SubscriptionConfig, TopicConfig, parse_config
+from twinbus.server.setup.config import SubscriptionConfig, TopicConfig, parse_config
 
 EMULATOR: dict[str, Any] = {
     "UserConfig": {

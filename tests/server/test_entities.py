@@ -17,7 +17,7 @@ from twinbus.core.rights import AuthorizationRule, Right
 from twinbus.core.rule import RuleDescription
 from twinbus.core.sas import Secret
 from twinbus.errors import CallerError, EntityExists, EntityNotFound
-from twinbus.server.entities import Entities, Entity
+from twinbus.server.broker.entities import Entities, Entity
 from twinbus.store.sqlite.store import SqliteStore
 
 

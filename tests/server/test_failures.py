@@ -6,7 +6,7 @@ import pytest
 
 from twinbus import limits
 from twinbus.errors import EntityNotFound, Unauthorized
-from twinbus.server.failures import TOO_MANY, Failures
+from twinbus.server.access.failures import TOO_MANY, Failures
 
 NOW_MS = 1_700_000_000_000
 

@@ -10,9 +10,9 @@ import pytest
 
 from twinbus.clock import ManualClock
 from twinbus.errors import StoreFault
-from twinbus.server.health import Health
-from twinbus.server.host import Host
-from twinbus.server.namespace import Namespace
+from twinbus.server.broker.host import Host
+from twinbus.server.broker.namespace import Namespace
+from twinbus.server.http.health import Health
 from twinbus.store.base import PROBE
 from twinbus.store.sqlite.store import SqliteStore
 

@@ -12,12 +12,12 @@ from wsproto import ConnectionType, events
 
 from twinbus.clock import ManualClock
 from twinbus.errors import StoreFault
-from twinbus.server import listener
-from twinbus.server.host import Host
-from twinbus.server.http import HttpServer
-from twinbus.server.namespace import Namespace
-from twinbus.server.port import NamespacePort
-from twinbus.server.websocket import PATH, SUBPROTOCOL
+from twinbus.server.access.port import NamespacePort
+from twinbus.server.broker.host import Host
+from twinbus.server.broker.namespace import Namespace
+from twinbus.server.http.server import HttpServer
+from twinbus.server.http.websocket import PATH, SUBPROTOCOL
+from twinbus.server.setup import listener
 from twinbus.store.sqlite.store import SqliteStore
 
 

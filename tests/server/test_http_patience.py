@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.server.rest_site import AUTHORITY, RestSite, serving, signed
-from twinbus.server.http import Patience
+from twinbus.server.http.server import Patience
 
 WAIT_SECONDS = 10
 # A trickle's pause, far below every limit.

@@ -19,8 +19,8 @@ from twinbus.core.entity import QueueDescription
 from twinbus.core.names import EntityPath
 from twinbus.core.rights import Right
 from twinbus.errors import ConfigError, Unauthorized
-from twinbus.server.config import NamespaceConfig, load_config
-from twinbus.server.jwt import BearerTokens, JwtOptions, read_keys
+from twinbus.server.access.jwt import BearerTokens, JwtOptions, read_keys
+from twinbus.server.setup.config import NamespaceConfig, load_config
 
 NOW_S = ManualClock().now_ms() // 1000
 TARGET = EntityPath("q")

@@ -10,7 +10,7 @@ import pytest
 from twinbus.core.rights import AuthorizationRule, Right
 from twinbus.core.sas import DEV_KEY_TEXT, Secret
 from twinbus.errors import ArgumentError, ConfigError, EntityExists, EntityNotFound
-from twinbus.server import keys
+from twinbus.server.broker import keys
 from twinbus.store.sqlite.store import SqliteStore
 
 NOW_MS = 1_700_000_000_000

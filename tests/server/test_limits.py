@@ -19,10 +19,10 @@ from tests.server.raw import RawClient, RawServer, serving
 from tests.server.strangers import Stranger, meet, until
 from twinbus import limits
 from twinbus.core.entity import QueueDescription
-from twinbus.server import connection as server_connection
-from twinbus.server.config import NamespaceConfig
-from twinbus.server.connection import ServerConnection
-from twinbus.server.port import NamespacePort
+from twinbus.server.access.port import NamespacePort
+from twinbus.server.amqp import connection as server_connection
+from twinbus.server.amqp.connection import ServerConnection
+from twinbus.server.setup.config import NamespaceConfig
 from twinbus.wire.events import Closed, Delivered, Detached, Ended, Flowed
 from twinbus.wire.frames import HEARTBEAT, encode_frame
 from twinbus.wire.link import Link

@@ -18,7 +18,7 @@ from twinbus.core.entity import (
     TopicDescription,
 )
 from twinbus.core.rule import default_rule
-from twinbus.server.config import NamespaceConfig, SubscriptionConfig, TopicConfig
+from twinbus.server.setup.config import NamespaceConfig, SubscriptionConfig, TopicConfig
 from twinbus.wire.codec import encode
 from twinbus.wire.events import Disposed
 from twinbus.wire.frames import encode_transfer

@@ -16,10 +16,10 @@ from tests.server.strangers import until
 from twinbus import limits
 from twinbus.clock import SystemClock
 from twinbus.errors import ConfigError
-from twinbus.server import listener
-from twinbus.server.certificates import TlsOptions, prepare
-from twinbus.server.entrance import Room
-from twinbus.server.listener import ListenOptions
+from twinbus.server.access.entrance import Room
+from twinbus.server.setup import listener
+from twinbus.server.setup.certificates import TlsOptions, prepare
+from twinbus.server.setup.listener import ListenOptions
 
 
 class Echo(asyncio.Protocol):

@@ -16,8 +16,8 @@ from twinbus.core.entity import (
 from twinbus.core.names import parse_address
 from twinbus.core.rule import default_rule
 from twinbus.errors import EntityNotFound
-from twinbus.server.config import NamespaceConfig, SubscriptionConfig, TopicConfig
-from twinbus.server.maintenance import in_turn, purge_in_turn, reset_in_turn
+from twinbus.server.broker.maintenance import in_turn, purge_in_turn, reset_in_turn
+from twinbus.server.setup.config import NamespaceConfig, SubscriptionConfig, TopicConfig
 from twinbus.wire.codec import encode
 from twinbus.wire.events import Answered, Delivered, Detached
 from twinbus.wire.message import sections

@@ -26,7 +26,7 @@ from tests.server.management_desk import (
 from twinbus import errors, limits
 from twinbus.core.entity import EntityStatus, QueueDescription
 from twinbus.core.rights import Operation
-from twinbus.server.management import Reply, refusal
+from twinbus.server.amqp.management.operations import Reply, refusal
 from twinbus.wire.message import sections
 from twinbus.wire.types import (
     ARRAY_TIMESTAMP,

@@ -20,7 +20,7 @@ from tests.server.management_desk import (
     shown,
     take_apart,
 )
-from twinbus.server.management import Reply
+from twinbus.server.amqp.management.operations import Reply
 from twinbus.store.base import FOREVER_MS
 from twinbus.wire.message import sections
 from twinbus.wire.types import Int, Timestamp, UInt

@@ -17,7 +17,7 @@ from twinbus.core.filters import (
     SqlRuleAction,
 )
 from twinbus.core.rule import RuleDescription
-from twinbus.server.management_rules import write_rule
+from twinbus.server.amqp.management.rules import write_rule
 from twinbus.wire.codec import decode, encode
 from twinbus.wire.types import (
     Decimal,

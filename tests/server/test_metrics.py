@@ -11,8 +11,8 @@ from starlette.requests import Request
 
 from tests.server.rest_site import KEY, RestSite, serving, signed
 from twinbus.errors import StoreFault, Unauthorized
-from twinbus.server import metrics
-from twinbus.server.counters import Histogram
+from twinbus.server.broker.counters import Histogram
+from twinbus.server.http import metrics
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from tests.server.rest_site import (
 )
 from twinbus import limits
 from twinbus.errors import StoreFault
-from twinbus.server.rest_messages import BATCH_TYPE
+from twinbus.server.http.rest.messages import BATCH_TYPE
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from twinbus.server.rest_messages import Shown, read_single
+from twinbus.server.http.rest.messages import Shown, read_single
 from twinbus.store.base import Stored
 from twinbus.wire.codec import encode
 from twinbus.wire.message import sections

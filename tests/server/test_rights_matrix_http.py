@@ -30,8 +30,8 @@ from tests.server.test_rights_matrix import (
 )
 from twinbus.clock import ManualClock
 from twinbus.core.sas import Secret, make_token
-from twinbus.server.listener import ListenOptions
-from twinbus.server.supervisor import ServerOptions, Supervisor
+from twinbus.server.setup.listener import ListenOptions
+from twinbus.server.setup.server import ServerOptions, Supervisor
 
 NO_LOCK = "00000000-0000-0000-0000-000000000001"
 DEAD_LETTERS = f"{ORDERS}/$DeadLetterQueue"

@@ -21,10 +21,10 @@ from twinbus.core.entity import QueueDescription
 from twinbus.core.rights import AuthorizationRule, Right
 from twinbus.core.sas import DEV_KEY_TEXT, Secret
 from twinbus.errors import StoreFault
-from twinbus.server import keys
-from twinbus.server.config import NamespaceConfig
-from twinbus.server.maintenance import in_turn
-from twinbus.server.namespace import Namespace
+from twinbus.server.broker import keys
+from twinbus.server.broker.maintenance import in_turn
+from twinbus.server.broker.namespace import Namespace
+from twinbus.server.setup.config import NamespaceConfig
 from twinbus.wire.events import Detached, Event
 from twinbus.wire.link import Link
 from twinbus.wire.message import sections

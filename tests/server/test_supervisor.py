@@ -20,11 +20,11 @@ from twinbus.clock import ManualClock, SystemClock
 from twinbus.core.names import EntityPath
 from twinbus.core.sas import DEV_KEY_TEXT, parse_connection_string
 from twinbus.errors import ConfigError
-from twinbus.server import keys
-from twinbus.server.config import NamespaceConfig, parse_config
-from twinbus.server.listener import ListenOptions
-from twinbus.server.port import NamespacePort
-from twinbus.server.supervisor import ServerOptions, Supervisor, open_namespace
+from twinbus.server.access.port import NamespacePort
+from twinbus.server.broker import keys
+from twinbus.server.setup.config import NamespaceConfig, parse_config
+from twinbus.server.setup.listener import ListenOptions
+from twinbus.server.setup.server import ServerOptions, Supervisor, open_namespace
 
 ALL_FREE = {"amqp": 0, "amqps": 0, "http": 0, "https": 0}
 

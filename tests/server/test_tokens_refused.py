@@ -24,12 +24,12 @@ from twinbus import limits
 from twinbus.core.entity import QueueDescription
 from twinbus.core.rights import AuthorizationRule, Right
 from twinbus.core.sas import Secret, make_token
-from twinbus.server import keys
-from twinbus.server.config import NamespaceConfig
-from twinbus.server.failures import TOO_MANY
-from twinbus.server.maintenance import in_turn
-from twinbus.server.namespace import Namespace
-from twinbus.server.supervisor import open_namespace
+from twinbus.server.access.failures import TOO_MANY
+from twinbus.server.broker import keys
+from twinbus.server.broker.maintenance import in_turn
+from twinbus.server.broker.namespace import Namespace
+from twinbus.server.setup.config import NamespaceConfig
+from twinbus.server.setup.server import open_namespace
 from twinbus.wire.performatives import Attach, Source, Target
 
 AUDIENCE = "sb://localhost/orders"

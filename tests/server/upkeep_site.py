@@ -20,10 +20,10 @@ from tests.server.rest_site import Answer, Caller
 from twinbus.clock import ManualClock
 from twinbus.core.rights import AuthorizationRule
 from twinbus.core.sas import Secret, make_token
-from twinbus.server import keys
-from twinbus.server.config import NamespaceConfig
-from twinbus.server.listener import ListenOptions
-from twinbus.server.supervisor import ServerOptions, Supervisor
+from twinbus.server.broker import keys
+from twinbus.server.setup.config import NamespaceConfig
+from twinbus.server.setup.listener import ListenOptions
+from twinbus.server.setup.server import ServerOptions, Supervisor
 
 ROOT = keys.ROOT_RULE_NAME
 

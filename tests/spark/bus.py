@@ -16,7 +16,7 @@ from twinbus.client.message import Message
 from twinbus.client.receiver import ReceiveOptions
 from twinbus.client.sync.connection import Connection
 from twinbus.core.names import parse_address
-from twinbus.server.namespace import Namespace
+from twinbus.server.broker.namespace import Namespace
 from twinbus.spark.connections import connection_for
 from twinbus.spark.options import ACCESS, Options
 from twinbus.testing.namespace import ServedNamespace

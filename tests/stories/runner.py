@@ -21,8 +21,8 @@ from twinbus.core.filters import CorrelationFilter, SqlFilter, SqlRuleAction
 from twinbus.core.names import parse_address
 from twinbus.core.rule import RuleDescription
 from twinbus.errors import TwinbusError
-from twinbus.server.entities import Entity
-from twinbus.server.namespace import Namespace
+from twinbus.server.broker.entities import Entity
+from twinbus.server.broker.namespace import Namespace
 from twinbus.store.base import Lock, SessionGrant, Stored
 from twinbus.store.sqlite.store import SqliteStore
 from twinbus.wire.message import sections

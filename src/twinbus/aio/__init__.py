@@ -28,8 +28,8 @@ from twinbus.pairing.options import (
 from twinbus.pairing.policy import EntityStatus, PairingStatus
 
 if TYPE_CHECKING:
-    from twinbus.server.embedded import AsyncEmbeddedNamespace as EmbeddedNamespace
-    from twinbus.server.embedded import embedded_async as embedded
+    from twinbus.embedding import AsyncEmbeddedNamespace as EmbeddedNamespace
+    from twinbus.embedding import embedded_async as embedded
 
 # A server comes with these, which few applications need.
 _EMBEDDED = {
@@ -66,4 +66,4 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _EMBEDDED:
         raise AttributeError(f"module 'twinbus.aio' has no attribute '{name}'")
-    return getattr(importlib.import_module("twinbus.server.embedded"), _EMBEDDED[name])
+    return getattr(importlib.import_module("twinbus.embedding"), _EMBEDDED[name])

@@ -19,8 +19,8 @@ from twinbus.errors import ConfigError, EntityNotFound
 
 if TYPE_CHECKING:
     from twinbus.core.names import EntityPath
-    from twinbus.server.entities import Entity
-    from twinbus.server.namespace import Namespace
+    from twinbus.server.broker.entities import Entity
+    from twinbus.server.broker.namespace import Namespace
 
 DATA = Path("twinbus-data")
 
@@ -60,8 +60,8 @@ def opened(
     data: Path, name: str | None, *, make: bool = False
 ) -> Iterator[tuple[Namespace, int]]:
     """A namespace and the time, inside a transaction that ends with the block."""
-    from twinbus.server import keys
-    from twinbus.server.supervisor import open_namespace
+    from twinbus.server.broker import keys
+    from twinbus.server.setup.server import open_namespace
 
     if not (make and name):
         name = namespace_folder(data, name).name

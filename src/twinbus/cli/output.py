@@ -24,7 +24,7 @@ from twinbus.errors import ConfigError
 if TYPE_CHECKING:
     from twinbus.core.entity import Description
     from twinbus.core.rule import RuleDescription
-    from twinbus.server.entities import Entity
+    from twinbus.server.broker.entities import Entity
     from twinbus.store.base import Store
 
 # People wait this long without asking what is going on.

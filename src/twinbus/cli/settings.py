@@ -25,7 +25,7 @@ from twinbus.core.entity import (
 from twinbus.errors import ConfigError
 
 if TYPE_CHECKING:
-    from twinbus.server.config import NamespaceConfig
+    from twinbus.server.setup.config import NamespaceConfig
 
 # Names and times are no settings; rights and keys have a command of their own.
 _NOT_OPTIONS = frozenset(
@@ -128,7 +128,7 @@ def _given(name: str, settings: Settings) -> dict[str, Any]:
 
 
 def _read(entities: Mapping[str, Any]) -> NamespaceConfig:
-    from twinbus.server.config import parse_config
+    from twinbus.server.setup.config import parse_config
 
     namespace = {"name": "n", **entities}
     try:

@@ -98,7 +98,7 @@ def complete_early() -> None:
 
 
 def _deliver_pings() -> None:
-    from twinbus.server import namespace
+    from twinbus.server.broker import namespace
 
     # No message has this type, so none is taken for a ping.
     setattr(namespace, "PING_CONTENT_TYPE", "-")  # noqa: B010

@@ -28,12 +28,12 @@ from twinbus.core.names import parse_address
 from twinbus.core.rule import DEFAULT_RULE_NAME
 from twinbus.core.sas import DEV_KEY_NAME, DEV_KEY_TEXT
 from twinbus.errors import ConfigError
-from twinbus.server.config import NamespaceConfig, load_config, parse_config
-from twinbus.server.host import Host
-from twinbus.server.listener import KINDS, ListenOptions
-from twinbus.server.maintenance import in_turn, purge_in_turn, reset_in_turn
-from twinbus.server.namespace import Namespace
-from twinbus.server.supervisor import ServerOptions, Supervisor
+from twinbus.server.broker.host import Host
+from twinbus.server.broker.maintenance import in_turn, purge_in_turn, reset_in_turn
+from twinbus.server.broker.namespace import Namespace
+from twinbus.server.setup.config import NamespaceConfig, load_config, parse_config
+from twinbus.server.setup.listener import KINDS, ListenOptions
+from twinbus.server.setup.server import ServerOptions, Supervisor
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusClient

@@ -3,6 +3,6 @@
 Read `types.py`, `codec.py` and `encoder.py` (values), `performatives.py` and
 `performatives_codec.py` (frame bodies), `frames.py` (frames), then `connection.py`,
 `session.py` and `link.py` (the states, each with its table on top) and `events.py`
-(what they report). `message/` makes and reads the bytes of messages.
-Must not know sockets, time, the store or the broker.
+(what they report). `message/` makes and reads the bytes of messages. Must not know
+sockets, time, the store or the broker.
 """

@@ -1,0 +1,88 @@
+"""What a connection needs to know of the listener it came through.
+
+A port serves one namespace; where host names are real, others can be reached by name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from twinbus import limits
+from twinbus.core.rights import AuthorizationRule
+from twinbus.server.access.failures import Failures
+from twinbus.server.broker.host import Host
+
+if TYPE_CHECKING:
+    from twinbus.server.access.jwt import BearerTokens
+    from twinbus.server.amqp.connection import ServerConnection
+
+
+def _is_loopback(address: str) -> bool:
+    return address == "::1" or address.startswith("127.")
+
+
+@dataclass
+class NamespacePort:
+    """The way into a namespace."""
+
+    host: Host
+    # The rules of a scope: the namespace for the empty key, else a queue or topic.
+    rules_of: Callable[[Host, str], Sequence[AuthorizationRule]]
+    # What proves bearer tokens for a namespace, where they are accepted.
+    tokens_of: Callable[[Host], BearerTokens | None] = lambda _host: None
+    # Other namespaces of the process, by the first label of their host name.
+    hosts: dict[str, Host] = field(default_factory=dict)
+    connections: set[ServerConnection] = field(default_factory=set)
+    # Connections by remote address; loopback is not counted.
+    by_address: Counter[str] = field(default_factory=Counter)
+    # Connections that have put no token yet, in the order in which they came.
+    unclaimed: dict[ServerConnection, None] = field(default_factory=dict)
+    # When a client with a claim last sent something, by the loop's time.
+    active_at: float = -math.inf
+    # Tokens that were refused.
+    failures: Failures = field(default_factory=Failures)
+
+    def admit(self, address: str) -> str | None:
+        """Why one more connection from there is too many; None if it is not.
+
+        When all places are taken, the one that has been silent longest has to go: so
+        silent peers keep nobody out.
+        """
+        if self.by_address[address] >= limits.CONNECTIONS_PER_ADDRESS_MAX:
+            return f"more than {limits.CONNECTIONS_PER_ADDRESS_MAX} of that address"
+        if len(self.connections) >= limits.CONNECTIONS_MAX and self.unclaimed:
+            next(iter(self.unclaimed)).drop("its place is needed")
+        if len(self.connections) >= limits.CONNECTIONS_MAX:
+            return f"more than {limits.CONNECTIONS_MAX} connections"
+        return None
+
+    def enter(self, connection: ServerConnection, address: str) -> None:
+        """A connection is there."""
+        self.connections.add(connection)
+        self.unclaimed[connection] = None
+        if not _is_loopback(address):
+            self.by_address[address] += 1
+
+    def leave(self, connection: ServerConnection, address: str) -> None:
+        """A connection is gone."""
+        self.unclaimed.pop(connection, None)
+        if connection in self.connections:
+            self.connections.discard(connection)
+            self.by_address[address] -= 1
+            if self.by_address[address] <= 0:
+                del self.by_address[address]
+
+    def is_busy(self) -> bool:
+        """Whether clients with a claim are at work."""
+        since = asyncio.get_running_loop().time() - self.active_at
+        return since * 1000 < limits.BUSY_MS
+
+    def choose(self, hostname: str | None) -> Host:
+        """The namespace that a client's `open` asks for."""
+        label = (hostname or "").partition(".")[0].lower()
+        return self.hosts.get(label, self.host)

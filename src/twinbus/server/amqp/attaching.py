@@ -1,0 +1,175 @@
+"""Attach: which node stands at an address, and who may link to it.
+
+Owns the rules for links: the address must exist, a live claim must give the right, the
+direction and the session filter must fit the entity.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from twinbus import limits
+from twinbus.core.names import CBS, EntityPath, SubQueue, parse_address
+from twinbus.core.rights import Operation
+from twinbus.errors import CallerError, EntityDisabled, InvalidField
+from twinbus.server.amqp.claims import CbsNode
+from twinbus.server.amqp.receiving import ReceiveNode
+from twinbus.server.amqp.replies import ReplyNode
+from twinbus.server.amqp.requests import ManagementNode
+from twinbus.server.amqp.sending import SendNode
+from twinbus.server.amqp.sessions import SessionWait, session_name, wants_session
+from twinbus.server.broker.entities import Entity
+from twinbus.wire.events import Delivered
+from twinbus.wire.link import Link
+from twinbus.wire.performatives import Attach, Coordinator, Source, Target
+
+if TYPE_CHECKING:
+    from twinbus.server.amqp.connection import ServerConnection
+
+# Requests are small; a scheduled message travels inside one.
+_REQUEST_BYTES_MAX = 1024 * 1024 + 64 * 1024
+
+
+def answer_attach(link: Link) -> Attach:
+    """The usual answer: what the client said, source and target never null."""
+    asked = link.peer_attach
+    return Attach(
+        snd_settle_mode=asked.snd_settle_mode,
+        rcv_settle_mode=asked.rcv_settle_mode,
+        source=asked.source if asked.source is not None else Source(),
+        target=asked.target if asked.target is not None else Target(),
+        max_message_size=link.max_message_bytes or limits.MESSAGE_BYTES_MAX,
+    )
+
+
+def attach(connection: ServerConnection, link: Link) -> None:
+    """Answer a client's attach; raises what it is refused with."""
+    asked = link.peer_attach
+    if isinstance(asked.target, Coordinator):
+        _attach_coordinator(connection, link)
+        return
+    terminus = asked.source if link.sends else asked.target
+    address = terminus.address if terminus is not None else None
+    if not isinstance(address, str):
+        raise InvalidField("The link has no address.")
+    path = parse_address(address)
+    if path.is_cbs:
+        if link.sends:
+            link.owner = ReplyNode(connection, link, CBS)
+        else:
+            link.owner = CbsNode(connection)
+        _accept_request_link(link)
+        return
+    if path.management:
+        connection.claims.allow(Operation.MANAGEMENT_LINK, path)
+        connection.host.namespace.entities.get(path)
+        if link.sends:
+            link.owner = ReplyNode(connection, link, path.scope_key)
+        else:
+            link.owner = ManagementNode(connection, path)
+        _remember(connection, link, Operation.MANAGEMENT_LINK, path)
+        _accept_request_link(link)
+    elif link.sends:
+        _attach_receiver(connection, link, path)
+    else:
+        _attach_sender(connection, link, path)
+
+
+def _remember(
+    connection: ServerConnection, link: Link, operation: Operation, path: EntityPath
+) -> None:
+    """Note what the link needs, for when the claim ends or the entity goes."""
+    link.owner.needed = (operation, path)
+    entity = connection.host.namespace.entities.find(path.key)
+    if entity is not None:
+        connection.host.know_link(entity.id, link, connection)
+
+
+def _accept_request_link(link: Link) -> None:
+    link.max_message_bytes = _REQUEST_BYTES_MAX
+    link.accept(answer_attach(link))
+    if not link.sends:
+        link.credit_window = 100
+        link.grant(100)
+
+
+def _attach_sender(connection: ServerConnection, link: Link, path: EntityPath) -> None:
+    connection.claims.allow(Operation.SEND_LINK, path)
+    entity = connection.host.namespace.entities.get(path)
+    if path.sub_queue is not SubQueue.NONE or entity.kind == "subscription":
+        raise CallerError(
+            f"'{path.text}' cannot be sent to. Send to the queue or topic itself."
+        )
+    if not entity.description.status.can_send:
+        raise EntityDisabled(f"'{entity.name}' is disabled for sending.")
+    link.owner = SendNode(connection, link, entity)
+    _remember(connection, link, Operation.SEND_LINK, path)
+    link.max_message_bytes = entity.message_bytes_max
+    link.accept(answer_attach(link))
+    link.credit_window = limits.CREDIT_WINDOW
+    link.grant(limits.CREDIT_WINDOW)
+
+
+def _attach_receiver(
+    connection: ServerConnection, link: Link, path: EntityPath
+) -> None:
+    connection.claims.allow(Operation.RECEIVE_LINK, path)
+    entity = connection.host.namespace.entities.get(path)
+    if entity.kind == "topic":
+        raise CallerError(
+            f"'{path.text}' is a topic. Receive from one of its subscriptions."
+        )
+    if not entity.description.status.can_receive:
+        raise EntityDisabled(f"'{entity.name}' is disabled for receiving.")
+    source = link.peer_attach.source
+    assert source is not None
+    by_session = wants_session(source.filter)
+    _check_session_fits(entity, path, by_session)
+    node = ReceiveNode(connection, link, entity, entity.container(path.sub_queue))
+    link.max_message_bytes = entity.message_bytes_max
+    node.needed = (Operation.RECEIVE_LINK, path)
+    connection.host.know_link(entity.id, link, connection)
+    if by_session:
+        assert source.filter is not None
+        SessionWait(node, session_name(source.filter)).open()
+        return
+    link.owner = node
+    link.accept(answer_attach(link))
+    node.open()
+
+
+def _check_session_fits(entity: Entity, path: EntityPath, by_session: bool) -> None:
+    needs = entity.requires_session and path.sub_queue is SubQueue.NONE
+    if needs and not by_session:
+        raise CallerError(
+            f"'{path.text}' requires sessions: receive with a session receiver."
+        )
+    if by_session and not needs:
+        raise CallerError(
+            f"'{path.text}' has no sessions: receive without a session id."
+        )
+
+
+class CoordinatorNode:
+    """Our end of the link on which transactions are declared."""
+
+    def __init__(self, connection: ServerConnection) -> None:
+        self._connection = connection
+        # The right that the link needs; its claim may end.
+        self.needed = (Operation.COORDINATOR_LINK, EntityPath(""))
+
+    def on_delivery(self, delivery: Delivered) -> None:
+        """Declare or discharge."""
+        self._connection.transactions.on_request(delivery.link, delivery)
+
+    def on_closed(self) -> None:
+        """Transactions that are not discharged end by themselves."""
+
+
+def _attach_coordinator(connection: ServerConnection, link: Link) -> None:
+    if link.sends:
+        raise InvalidField("A coordinator sends nothing: attach as a sender.")
+    node = CoordinatorNode(connection)
+    connection.claims.allow(*node.needed)
+    link.owner = node
+    _accept_request_link(link)

@@ -1,0 +1,132 @@
+"""Claims of one connection: tokens put to `$cbs`, and what they allow.
+
+Rights default to none. Every decision goes through `core.rights.allowed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from twinbus.core.names import CBS, EntityPath, parse_address
+from twinbus.core.rights import (
+    AuthorizationRule,
+    Claim,
+    Operation,
+    allowed,
+    renewed,
+    standing,
+)
+from twinbus.errors import EntityNotFound, TwinbusError, Unauthorized
+from twinbus.server.access.jwt import claim_from
+from twinbus.server.amqp.replies import reply_node
+from twinbus.wire.events import Delivered
+from twinbus.wire.message.sections import Request, encode_reply
+from twinbus.wire.performatives import Accepted
+from twinbus.wire.types import Int
+
+if TYPE_CHECKING:
+    from twinbus.server.amqp.connection import ServerConnection
+
+_ACCEPTED = Accepted()
+
+
+class Claims:
+    """What a connection may do."""
+
+    def __init__(self, connection: ServerConnection) -> None:
+        self._connection = connection
+        self._by_audience: dict[str, Claim] = {}
+
+    def allow(self, operation: Operation, path: EntityPath) -> None:
+        """Return if a live claim gives the right; else raise `Unauthorized`."""
+        allowed(self._by_audience.values(), operation, path, self._now_s())
+
+    def put(self, audience: str, token: str) -> Claim:
+        """Prove a token and keep its claim."""
+        connection = self._connection
+        target = parse_address(audience)
+        host = connection.host
+        now_ms = host.token_clock.now_ms()
+        now_s = now_ms // 1000
+        with connection.port.failures.counted(connection.address, now_ms):
+            tokens = connection.port.tokens_of(host)
+            claim = claim_from(token, target, self._rules_of, tokens, now_s)
+        if not target.is_namespace and host.namespace.entities.find(target.key) is None:
+            raise EntityNotFound(target.text)
+        old = self._by_audience.get(target.scope_key)
+        claim = renewed(old, claim, now_s)
+        self._by_audience[target.scope_key] = claim
+        if old is not None and (old.rights, old.rule_key) != (
+            claim.rights,
+            claim.rule_key,
+        ):
+            # Links that the narrower claim does not cover must not live on.
+            connection.check_claims()
+        return claim
+
+    def drop_revoked(self) -> None:
+        """Rules have changed: claims whose key is gone are gone with it."""
+        found = {
+            key: standing(c, self._rules_of) for key, c in self._by_audience.items()
+        }
+        self._by_audience = {key: claim for key, claim in found.items() if claim}
+
+    def _rules_of(self, scope_key: str) -> Sequence[AuthorizationRule]:
+        connection = self._connection
+        return connection.port.rules_of(connection.host, scope_key)
+
+    def next_end_s(self) -> int | None:
+        """When the next of the live claims ends; those that have ended are dropped."""
+        now_s = self._now_s()
+        live = {key: c for key, c in self._by_audience.items() if c.live(now_s)}
+        self._by_audience = live
+        return min((claim.expires_s for claim in live.values()), default=None)
+
+    def _now_s(self) -> int:
+        return self._connection.host.token_clock.now_ms() // 1000
+
+
+class CbsNode:
+    """Our end of the link on which a client puts tokens."""
+
+    def __init__(self, connection: ServerConnection) -> None:
+        self._connection = connection
+
+    def on_delivery(self, delivery: Delivered) -> None:
+        """A token came."""
+        connection = self._connection
+        session = delivery.link.session
+        if not delivery.settled:
+            session.answer(delivery.delivery_id, delivery.delivery_id, _ACCEPTED)
+        request = Request(delivery.payload)
+        status, text = self._decide(request)
+        node = reply_node(connection, session, CBS, request.reply_to)
+        if node is not None:
+            properties: dict[str, Any] = {
+                "status-code": Int(status),
+                "status-description": text,
+            }
+            node.send(encode_reply(request.message_id, properties, None))
+        connection.flush_soon()
+
+    def on_closed(self) -> None:
+        """Claims belong to the connection and outlive the link."""
+
+    def _decide(self, request: Request) -> tuple[int, str]:
+        properties = request.application_properties
+        audience = properties.get("name")
+        if properties.get("operation") != "put-token":
+            return 400, "The operation must be put-token."
+        if not isinstance(audience, str) or not isinstance(request.body, str):
+            return 400, "put-token needs the property 'name' and a token as its body."
+        try:
+            claim = self._connection.claims.put(audience, request.body)
+        except EntityNotFound as error:
+            return 404, error.text
+        except Unauthorized as error:
+            return 401, error.text
+        except TwinbusError as error:
+            return 400, error.text
+        self._connection.claimed(claim)
+        return 202, "Accepted"

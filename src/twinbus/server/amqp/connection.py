@@ -1,0 +1,382 @@
+"""One client's connection: bytes from the transport, events to the nodes behind links.
+
+Owns the engine, the claims, and the bounds on a peer: bytes and seconds before its
+first claim, idle time, what it lets pile up unread. Who may attach where is decided in
+`attaching.py`; what a node does with a delivery is the node's own business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any, cast
+
+from twinbus import limits
+from twinbus.core.rights import Claim
+from twinbus.errors import LimitExceeded, PeerError, TwinbusError, Unauthorized
+from twinbus.server.access.port import NamespacePort
+from twinbus.server.amqp.attaching import answer_attach, attach
+from twinbus.server.amqp.claims import Claims
+from twinbus.server.amqp.receiving import ReceiveNode
+from twinbus.server.amqp.replies import wire_error
+from twinbus.server.amqp.transactions import Transactions
+from twinbus.server.broker.host import Host
+from twinbus.wire.connection import Connection, ConnectionState
+from twinbus.wire.events import (
+    Attached,
+    Closed,
+    Delivered,
+    Detached,
+    Disposed,
+    Ended,
+    Event,
+    Flowed,
+    Opened,
+)
+from twinbus.wire.link import Link, LinkState
+from twinbus.wire.performatives import (
+    Attach,
+    Error,
+    Open,
+    Received,
+    TransactionalState,
+)
+from twinbus.wire.types import Symbol
+
+log = logging.getLogger("twinbus.connection")
+
+# Said in `open`: this server takes pings and never stores them.
+PING_CAPABILITY = "twinbus:ping"
+_CHECK_SECONDS = 15.0
+# What a client may say of a delivery without deciding about it.
+_NO_OUTCOMES = (type(None), Received)
+
+
+class ServerConnection(asyncio.Protocol):
+    """A client's connection to a namespace."""
+
+    def __init__(self, port: NamespacePort) -> None:
+        self.port = port
+        self.host: Host = port.host
+        self.engine = Connection(server=True, container_id=port.host.namespace.name)
+        self.claims = Claims(self)
+        self.transactions = Transactions(self)
+        # The peer does not read what it is sent.
+        self.congested = False
+        # Replies that are made and not yet written, and messages of a turn under way.
+        self.reply_bytes = 0
+        self.staged_bytes = 0
+        self.peer = "?"
+        self.address = ""
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._flushing = False
+        self._trusted = False
+        self._bytes_before_claim = 0
+        self._received_at = self._loop.time()
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._claim_timer: asyncio.TimerHandle | None = None
+        # When the next claim ends, as far as the timer knows.
+        self._claim_end_s: int | None = None
+        self._closing_timer: asyncio.TimerHandle | None = None
+        self._stall: asyncio.TimerHandle | None = None
+
+    # -- transport ---------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client is there."""
+        self._transport = cast("asyncio.Transport", transport)
+        peer = transport.get_extra_info("peername")
+        self.peer = str(peer)
+        self.address = str(peer[0]) if peer else ""
+        reason = self.port.admit(self.address)
+        if reason is not None:
+            log.warning("refused %s: %s", self.peer, reason)
+            self._transport.abort()
+            return
+        self.port.enter(self, self.address)
+        self._transport.set_write_buffer_limits(high=limits.WRITE_BUFFER_BYTES_MAX)
+        later = self._loop.call_later
+        self._claim_timer = later(limits.HANDSHAKE_SECONDS_MAX, self._check_claimed)
+        self._idle_timer = later(_CHECK_SECONDS, self._check_idle)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes came."""
+        self._received_at = self._loop.time()
+        engine = self.engine
+        try:
+            if self._trusted:
+                self.port.active_at = self._received_at
+            else:
+                self._count_before_claim(len(data))
+            engine.feed(data)
+            while (event := engine.next_event()) is not None:
+                if type(event) is Delivered:
+                    self._deliver(event)
+                else:
+                    self._handle(event)
+        except PeerError as error:
+            log.warning("closing %s: %s", self.peer, error.text)
+            self.close(wire_error(error))
+        self.flush()
+
+    def _deliver(self, delivery: Delivered) -> None:
+        """Hand a message to its node; one that nobody can read costs its link alone."""
+        link = delivery.link
+        if link.owner is None:
+            return
+        try:
+            link.owner.on_delivery(delivery)
+        except PeerError as error:
+            log.warning("detaching a link of %s: %s", self.peer, error.text)
+            link.detach(wire_error(error))
+            self.close_link(link)
+
+    def eof_received(self) -> bool:
+        """The client will send no more."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone; nothing more can be said to it."""
+        del exc
+        self.port.leave(self, self.address)
+        self.host.claim_holders.discard(self)
+        self.transactions.forget_all()
+        for timer in (
+            self._claim_timer,
+            self._idle_timer,
+            self._closing_timer,
+            self._stall,
+        ):
+            if timer is not None:
+                timer.cancel()
+        self.engine.state = ConnectionState.CLOSED
+        self._close_links()
+
+    def _close_links(self) -> None:
+        """Nothing more is taken for a client that could not be told of it."""
+        for session in list(self.engine.sessions.values()):
+            for link in list(session.links.values()):
+                self.close_link(link)
+
+    def pause_writing(self) -> None:
+        """The peer reads too slowly."""
+        self.congested = True
+        assert self._transport is not None
+        self._transport.pause_reading()
+        seconds = limits.WRITE_STALL_SECONDS_MAX
+        self._stall = self._loop.call_later(seconds, self._transport.abort)
+
+    def resume_writing(self) -> None:
+        """The peer reads again."""
+        self.congested = False
+        assert self._transport is not None
+        self._transport.resume_reading()
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None
+        for session in self.engine.sessions.values():
+            for link in session.links.values():
+                if isinstance(link.owner, ReceiveNode):
+                    link.owner.on_flow()
+
+    # -- writing -----------------------------------------------------------------------
+
+    def flush_soon(self) -> None:
+        """Write what there is when the loop comes round."""
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Write what there is."""
+        self._flushing = False
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        data = self.engine.take()
+        if data:
+            transport.write(data)
+        if self.engine.state is ConnectionState.CLOSED:
+            self._close_transport(transport)
+
+    def close(self, error: Error | None = None) -> None:
+        """Close the connection; the client is told why and has a moment to answer."""
+        self._close_links()
+        self.engine.close(error)
+        self.flush()
+        if self._transport is not None and not self._transport.is_closing():
+            self._close_transport(self._transport)
+
+    def _close_transport(self, transport: asyncio.Transport) -> None:
+        transport.close()
+        # Who does not read what is left would keep the socket for ever.
+        seconds = limits.WRITE_STALL_SECONDS_MAX
+        self._closing_timer = self._loop.call_later(seconds, transport.abort)
+
+    def drop(self, reason: str) -> None:
+        """End the connection at once, without a word to the client."""
+        log.warning("dropping %s: %s", self.peer, reason)
+        self.port.leave(self, self.address)
+        if self._transport is not None:
+            self._transport.abort()
+
+    @property
+    def unread_bytes(self) -> int:
+        """What waits for the client to read, replies that are not written included."""
+        transport = self._transport
+        written = 0 if transport is None else transport.get_write_buffer_size()
+        return self.reply_bytes + written
+
+    def wait_for_room(self) -> None:
+        """Too much waits for the store: read no more until it has caught up."""
+        transport = self._transport
+        if transport is not None and transport.is_reading():
+            transport.pause_reading()
+            self.host.on_room.append(self._resume_reading)
+
+    def _resume_reading(self) -> None:
+        if self._transport is not None and not self.congested:
+            self._transport.resume_reading()
+
+    # -- bounds ------------------------------------------------------------------------
+
+    def _count_before_claim(self, size: int) -> None:
+        self._bytes_before_claim += size
+        if self._bytes_before_claim > limits.HANDSHAKE_BYTES_MAX:
+            raise LimitExceeded("Too many bytes before a token was put to $cbs.")
+
+    def _check_claimed(self) -> None:
+        if not self._trusted:
+            error = Unauthorized("No token was put to $cbs in time.")
+            log.warning("closing %s: %s", self.peer, error.text)
+            self.close(wire_error(error))
+
+    def claimed(self, claim: Claim) -> None:
+        """A token was accepted; its links end with it."""
+        if not self._trusted:
+            self._trusted = True
+            self.engine.trust()
+            self.port.unclaimed.pop(self, None)
+            self.host.claim_holders.add(self)
+        if self._claim_end_s is None or claim.expires_s < self._claim_end_s:
+            self._watch_claims(claim.expires_s)
+
+    def _watch_claims(self, end_s: int | None) -> None:
+        """Look at the links when a claim ends; one timer, however many claims."""
+        if self._claim_timer is not None:
+            self._claim_timer.cancel()
+        self._claim_end_s = end_s
+        if end_s is None:
+            return
+        left_s = end_s - self.host.token_clock.now_ms() / 1000
+        # A day ahead is far enough: it looks again.
+        delay = min(max(left_s, 0), 86_400) + 0.5
+        self._claim_timer = self._loop.call_later(delay, self.check_claims)
+
+    def check_claims(self) -> None:
+        """Detach the links that no live claim covers any more."""
+        for session in list(self.engine.sessions.values()):
+            for link in list(session.links.values()):
+                needed = getattr(link.owner, "needed", None)
+                if link.state is not LinkState.ATTACHED or needed is None:
+                    continue
+                try:
+                    self.claims.allow(*needed)
+                except Unauthorized as error:
+                    link.detach(wire_error(error))
+                    self.close_link(link)
+        self._watch_claims(self.claims.next_end_s())
+        self.flush()
+
+    def rules_changed(self) -> None:
+        """Claims may have lost their keys, and links end with them."""
+        self.claims.drop_revoked()
+        self.check_claims()
+
+    def _check_idle(self) -> None:
+        now = self._loop.time()
+        if now - self._received_at > 2 * limits.IDLE_TIMEOUT_MS / 1000:
+            log.warning("closing %s: idle", self.peer)
+            self.close(Error(condition="amqp:connection:forced", description="Idle."))
+            return
+        self.engine.heartbeat()
+        self.flush()
+        peer_ms = self.engine.peer_open.idle_time_out or 60_000
+        delay = min(_CHECK_SECONDS, max(peer_ms / 3000, 0.5))
+        self._idle_timer = self._loop.call_later(delay, self._check_idle)
+
+    # -- events ------------------------------------------------------------------------
+
+    def _handle(self, event: Event) -> None:
+        kind = type(event)
+        if kind is Flowed:
+            event = cast("Flowed", event)
+            if event.link.owner is not None:
+                event.link.owner.on_flow()
+        elif kind is Disposed:
+            self._dispose(cast("Disposed", event))
+        elif kind is Attached:
+            self._attach(cast("Attached", event).link)
+        elif kind is Detached:
+            self.close_link(cast("Detached", event).link)
+        elif kind is Ended:
+            for link in list(cast("Ended", event).session.links.values()):
+                self.close_link(link)
+        elif kind is Opened:
+            self._open(cast("Opened", event).performative)
+        elif kind is Closed:
+            self._close_links()
+            self.flush()
+
+    def _open(self, peer: Open) -> None:
+        self.host = self.port.choose(peer.hostname)
+        self.engine.container_id = self.host.namespace.name
+        self.engine.open(
+            Open(
+                hostname=peer.hostname,
+                idle_time_out=limits.IDLE_TIMEOUT_MS,
+                offered_capabilities=[Symbol(PING_CAPABILITY)],
+            )
+        )
+
+    def _attach(self, link: Link) -> None:
+        try:
+            attach(self, link)
+        except TwinbusError as error:
+            if isinstance(error, PeerError):
+                raise
+            link.owner = None
+            link.refuse(wire_error(error))
+
+    def answer_attach(self, link: Link) -> Attach:
+        """The usual answer to an attach: what the client said, and our limits."""
+        return answer_attach(link)
+
+    def _dispose(self, event: Disposed) -> None:
+        """Hand settlements to the links that they belong to."""
+        by_node: dict[Any, list[Any]] = {}
+        for delivery in event.deliveries:
+            by_node.setdefault(delivery.link.owner, []).append(delivery)
+        for node, deliveries in by_node.items():
+            if not isinstance(node, ReceiveNode):
+                continue
+            if not event.settled and type(event.state) in _NO_OUTCOMES:
+                # Only a word on how far the client has come.
+                continue
+            node.decided(deliveries)
+            part = event._replace(deliveries=deliveries)
+            if type(event.state) is TransactionalState:
+                self.transactions.add_settle(node, part)
+            else:
+                node.on_disposed(part)
+
+    def close_link(self, link: Link) -> None:
+        """Forget what stood behind a link that is gone."""
+        node, link.owner = link.owner, None
+        if link.state is not LinkState.DETACHING:
+            link.state = LinkState.DETACHED
+        self.host.forget_link(link)
+        if node is not None:
+            node.on_closed()
+        self.flush_soon()

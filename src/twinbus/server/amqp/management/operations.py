@@ -1,0 +1,105 @@
+"""Requests of `$management`: which exist, who may ask, and how a refusal is told.
+
+Owns the table of operations and the status codes. A request is carried out whole or
+refused before it changed anything, inside the store's transaction; its reply must not
+leave before the commit. Knows nothing about links: `Context` says who asks.
+
+    call      a request taken apart          management_rules    rules
+    management_messages  look at, lock, settle, remove  management_sessions sessions
+    management_schedule  schedule and cancel
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twinbus import errors
+from twinbus.core.names import EntityPath
+from twinbus.core.rights import Operation
+from twinbus.server.amqp.management import messages as management_messages
+from twinbus.server.amqp.management import rules as management_rules
+from twinbus.server.amqp.management import schedule as management_schedule
+from twinbus.server.amqp.management import sessions as management_sessions
+from twinbus.server.amqp.management.call import Arguments, Call, Context, Reply
+from twinbus.server.broker.entities import Entity
+from twinbus.server.broker.namespace import Namespace
+from twinbus.wire.message.sections import Request
+
+__all__ = ["Context", "Reply", "perform", "refusal"]
+
+_HANDLERS: dict[Operation, Callable[[Call], Reply]] = {
+    Operation.RENEW_LOCK: management_messages.renew_locks,
+    Operation.PEEK: management_messages.peek,
+    Operation.RECEIVE_BY_SEQUENCE: management_messages.receive_deferred,
+    Operation.UPDATE_DISPOSITION: management_messages.settle,
+    Operation.BATCH_DELETE: management_messages.delete_batch,
+    Operation.SCHEDULE: management_schedule.schedule,
+    Operation.CANCEL_SCHEDULED: management_schedule.cancel,
+    Operation.RENEW_SESSION_LOCK: management_sessions.renew,
+    Operation.GET_SESSION_STATE: management_sessions.get_state,
+    Operation.SET_SESSION_STATE: management_sessions.set_state,
+    Operation.LIST_SESSIONS: management_sessions.list_names,
+    Operation.ADD_RULE: management_rules.add,
+    Operation.REMOVE_RULE: management_rules.remove,
+    Operation.LIST_RULES: management_rules.list_all,
+}
+_BY_NAME = {operation.value: operation for operation in _HANDLERS}
+_SENDING = frozenset({Operation.SCHEDULE, Operation.CANCEL_SCHEDULED})
+
+# The first line that fits an error counts.
+_STATUSES: tuple[tuple[type[errors.TwinbusError], int], ...] = (
+    (errors.Unauthorized, 401),
+    (errors.EntityDisabled, 403),
+    (errors.QuotaExceeded, 403),
+    (errors.MessageTooLarge, 403),
+    (errors.EntityNotFound, 404),
+    (errors.MessageNotFound, 404),
+    (errors.OperationTimeout, 408),
+    (errors.EntityExists, 409),
+    (errors.LockLost, 410),
+    (errors.SessionLockLost, 410),
+    (errors.SessionCannotBeLocked, 410),
+    (errors.NotImplementedByServer, 501),
+    (errors.BusyError, 503),
+    # Whatever else the client has got wrong.
+    (errors.CallerError, 400),
+    (errors.PeerError, 400),
+)
+
+
+def perform(
+    namespace: Namespace,
+    path: EntityPath,
+    request: Request,
+    context: Context,
+    now_ms: int,
+) -> Reply:
+    """Carry a request out. Raises `CallerError` or `BusyError`, and changed nothing."""
+    name = request.application_properties.get("operation")
+    operation = _BY_NAME.get(name) if isinstance(name, str) else None
+    if operation is None:
+        raise errors.NotImplementedByServer(f"The operation '{name}' is not known.")
+    context.authorize(operation, path)
+    entity = namespace.entities.get(path)
+    _check_status(entity, operation)
+    arguments = Arguments(request.body)
+    call = Call(namespace, entity, path, arguments, context, now_ms)
+    return _HANDLERS[operation](call)
+
+
+def _check_status(entity: Entity, operation: Operation) -> None:
+    status = entity.description.status
+    sends = operation in _SENDING
+    if not (status.can_send if sends else status.can_receive):
+        direction = "sending" if sends else "receiving"
+        raise errors.EntityDisabled(
+            f"'{entity.name}' is disabled for {direction} ({status.value})."
+        )
+
+
+def refusal(error: errors.TwinbusError) -> Reply:
+    """The reply that tells a client why not."""
+    for kind, status in _STATUSES:
+        if isinstance(error, kind):
+            return Reply(status, error.text, {}, error.condition)
+    return Reply(500, error.text, {}, error.condition)

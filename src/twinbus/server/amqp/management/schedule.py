@@ -1,0 +1,84 @@
+"""Scheduling through `$management`: messages for later, and taking them back.
+
+Rule: all messages of a request or none. They are all read and checked before the first
+is kept. Knows nothing about how a message gets on its way: that is the namespace's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twinbus import limits
+from twinbus.core.names import SubQueue
+from twinbus.errors import (
+    ArgumentError,
+    ArgumentOutOfRange,
+    CallerError,
+    MessageNotFound,
+    PeerError,
+)
+from twinbus.server.amqp.management.call import Arguments, Call, Reply, done
+from twinbus.store.base import SEQUENCE_MASK, State
+from twinbus.wire.message import sections
+from twinbus.wire.message.sections import Incoming
+from twinbus.wire.types import ARRAY_LONG, Array
+
+
+def schedule(call: Call) -> Reply:
+    """Keep messages until their time; one whose time is past goes out at once."""
+    _check_target(call)
+    messages = [_message(item) for item in call.arguments.items("messages")]
+    numbers = call.namespace.send(call.entity, messages, call.now_ms)
+    return done({"sequence-numbers": Array(ARRAY_LONG, numbers)})
+
+
+def cancel(call: Call) -> Reply:
+    """Forget scheduled messages, all or none."""
+    _check_target(call)
+    sequences = call.arguments.sequences()
+    # One by one: together they might be larger than what memory should hold.
+    for sequence in sequences:
+        if not _is_scheduled(call, sequence):
+            raise MessageNotFound(
+                f"There is no scheduled message with the sequence number {sequence}."
+            )
+    for sequence in sequences:
+        call.namespace.cancel(call.entity, [sequence])
+    return done()
+
+
+def _check_target(call: Call) -> None:
+    if call.entity.kind == "subscription" or call.path.sub_queue is not SubQueue.NONE:
+        raise CallerError(
+            f"'{call.path.text}' takes no messages. Send to a queue or a topic."
+        )
+
+
+def _is_scheduled(call: Call, sequence: int) -> bool:
+    if not 0 < sequence <= SEQUENCE_MASK:
+        return False
+    found = call.namespace.store.find(call.entity.id, [sequence])
+    return any(stored.state == State.SCHEDULED for stored in found)
+
+
+def _message(item: Any) -> Incoming:
+    entry = Arguments(item, "an element of 'messages'")
+    # They repeat what the message says, so they are only looked at.
+    for key in ("session-id", "partition-key", "via-partition-key"):
+        entry.optional_text(key)
+    try:
+        message = sections.parse(entry.binary("message"))
+        # Rules and dead-lettering read these later, when it is too late to refuse.
+        sections.read_properties(message.bare)
+        sections.read_application_properties(message.bare)
+    except PeerError as error:
+        raise ArgumentError(f"'message' cannot be read: {error.text}") from None
+    if message.content_type == sections.PING_CONTENT_TYPE:
+        raise ArgumentError("'message' is a ping, which cannot be scheduled.")
+    if message.scheduled_ms is None:
+        raise ArgumentError(
+            "'message' has no x-opt-scheduled-enqueue-time. Set the time, or send it."
+        )
+    if message.scheduled_ms > limits.TIME_MS_MAX:
+        raise ArgumentOutOfRange("x-opt-scheduled-enqueue-time is after year 9999.")
+    return message

@@ -1,0 +1,102 @@
+"""Errors as peers are told them, and the links on which replies go out."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from twinbus import limits
+from twinbus.core.names import EntityPath
+from twinbus.core.rights import Operation
+from twinbus.errors import LimitExceeded, TwinbusError
+from twinbus.wire.link import Link, LinkState
+from twinbus.wire.performatives import Error, Rejected
+
+if TYPE_CHECKING:
+    from twinbus.server.amqp.connection import ServerConnection
+    from twinbus.wire.session import Session
+
+_DESCRIPTION_CHARS_MAX = 1024
+
+
+def wire_error(error: TwinbusError) -> Error:
+    """An error as it goes over the wire."""
+    text = error.text[:_DESCRIPTION_CHARS_MAX]
+    return Error(condition=error.condition, description=text)
+
+
+def rejected(error: TwinbusError) -> Rejected:
+    """An outcome that says no."""
+    return Rejected(error=wire_error(error))
+
+
+class ReplyNode:
+    """Our end of a link on which `$cbs` or `$management` answers."""
+
+    def __init__(self, connection: ServerConnection, link: Link, key: str) -> None:
+        self.connection = connection
+        self.link = link
+        # The node that it answers for, as a lower-case path.
+        self.key = key
+        # The right that the link needs; its claim may end.
+        self.needed: tuple[Operation, EntityPath] | None = None
+        self._waiting: deque[bytes] = deque()
+        # Replies are never settled by the Python SDK.
+        link.settled_by_us = True
+
+    def send(self, payload: bytes) -> None:
+        """Send a reply now, or when the client has given credit."""
+        self._waiting.append(payload)
+        self.connection.reply_bytes += len(payload)
+        self.on_flow()
+        if len(self._waiting) > limits.REPLIES_WAITING_MAX:
+            error = LimitExceeded("The link has no credit for the replies on it.")
+            self.link.detach(wire_error(error))
+            self.connection.close_link(self.link)
+
+    def on_flow(self) -> None:
+        """Credit came."""
+        if self.link.state is not LinkState.ATTACHED:
+            return
+        while self._waiting and self.link.credit > 0:
+            if self.link.session.blocked:
+                # The client's window is closed: they wait here, where they count.
+                self.connection.engine.on_unblocked[self.on_flow] = None
+                return
+            payload = self._waiting.popleft()
+            self.connection.reply_bytes -= len(payload)
+            self.link.send(payload, b"\0")
+        if self.link.drain:
+            self.link.drained()
+        elif self.link.echo:
+            self.link.write_flow()
+        self.connection.flush_soon()
+
+    def on_closed(self) -> None:
+        """The link is gone."""
+        self.connection.reply_bytes -= sum(map(len, self._waiting))
+        self._waiting.clear()
+
+
+def reply_node(
+    connection: ServerConnection, session: Session, key: str, reply_to: str | None
+) -> ReplyNode | None:
+    """The link that a reply goes to: by target, by name, or the same session's."""
+    found = [
+        link.owner
+        for other in connection.engine.sessions.values()
+        for link in other.links.values()
+        if isinstance(link.owner, ReplyNode) and link.owner.key == key
+    ]
+    if reply_to is not None:
+        named = [node for node in found if _target_address(node.link) == reply_to]
+        named = named or [node for node in found if node.link.name == reply_to]
+        same = [node for node in named if node.link.session is session]
+        if same or named:
+            return (same or named)[0]
+    same = [node for node in found if node.link.session is session]
+    return same[0] if same else None
+
+
+def _target_address(link: Link) -> str | None:
+    return getattr(link.peer_attach.target, "address", None)

@@ -1,0 +1,247 @@
+"""Transactions: sends and settlements that happen together or not at all.
+
+A client declares a transaction on a coordinator link, names it in transfers and
+dispositions, and discharges it. Until then everything is only noted, in memory; the
+discharge is one command, checked whole before anything changes, so a crash before its
+commit leaves nothing behind and one after it leaves all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import TYPE_CHECKING, Any
+
+from twinbus import limits
+from twinbus.errors import (
+    CallerError,
+    DecodeError,
+    EntityNotFound,
+    LimitExceeded,
+    LockLost,
+    TransactionUnknown,
+    TwinbusError,
+)
+from twinbus.server.amqp.replies import rejected
+from twinbus.server.amqp.settling import check_outcome, settle_one
+from twinbus.server.broker.entities import Entity
+from twinbus.wire.events import Delivered, Disposed
+from twinbus.wire.link import Link
+from twinbus.wire.message.sections import VALUE, Incoming, find_sections
+from twinbus.wire.performatives import (
+    Accepted,
+    Declare,
+    Declared,
+    Discharge,
+    TransactionalState,
+)
+from twinbus.wire.performatives_codec import decode_composite
+
+if TYPE_CHECKING:
+    from twinbus.server.amqp.connection import ServerConnection
+    from twinbus.server.amqp.receiving import ReceiveNode
+    from twinbus.server.amqp.sending import SendNode
+    from twinbus.server.broker.namespace import Namespace
+
+
+class TransactionFailed(CallerError):
+    """The transaction was rolled back."""
+
+    condition = "amqp:transaction:rollback"
+
+
+class Transaction:
+    """What one transaction has collected."""
+
+    def __init__(self) -> None:
+        self.sends: list[tuple[SendNode, list[Incoming]]] = []
+        self.settles: list[tuple[ReceiveNode, Disposed, Any]] = []
+        self.messages = 0
+        self.size_bytes = 0
+        # What ends it if nobody discharges it.
+        self.timer: asyncio.TimerHandle | None = None
+
+    def grow(self, count: int) -> None:
+        """Take so many messages more in, within the bound."""
+        self.messages += count
+        if self.messages > limits.TRANSACTION_MESSAGES_MAX:
+            raise LimitExceeded(
+                f"A transaction has at most {limits.TRANSACTION_MESSAGES_MAX} messages."
+            )
+
+
+class Transactions:
+    """The transactions of one connection."""
+
+    def __init__(self, connection: ServerConnection) -> None:
+        self._connection = connection
+        self._open: dict[bytes, Transaction] = {}
+        self._numbers = itertools.count(1)
+
+    # -- the coordinator ---------------------------------------------------------------
+
+    def on_request(self, link: Link, delivery: Delivered) -> None:
+        """Declare or discharge."""
+        try:
+            request = _read_request(delivery.payload)
+            if isinstance(request, Declare):
+                self._answer(link, delivery, Declared(txn_id=self._declare()))
+            else:
+                self._discharge(link, delivery, request)
+        except TwinbusError as error:
+            self._answer(link, delivery, rejected(error))
+
+    def _declare(self) -> bytes:
+        if len(self._open) >= limits.TRANSACTIONS_OPEN_MAX:
+            raise LimitExceeded(
+                f"A connection has at most {limits.TRANSACTIONS_OPEN_MAX} open "
+                "transactions. Discharge one first."
+            )
+        key = next(self._numbers).to_bytes(8, "big")
+        transaction = self._open[key] = Transaction()
+        loop = asyncio.get_running_loop()
+        seconds = limits.TRANSACTION_SECONDS_MAX
+        transaction.timer = loop.call_later(seconds, self._forget, key)
+        return key
+
+    def _forget(self, key: bytes) -> Transaction | None:
+        transaction = self._open.pop(key, None)
+        if transaction is not None and transaction.timer is not None:
+            transaction.timer.cancel()
+        return transaction
+
+    def forget_all(self) -> None:
+        """The connection is gone: nobody can discharge anything."""
+        for key in list(self._open):
+            self._forget(key)
+
+    def _discharge(self, link: Link, delivery: Delivered, request: Discharge) -> None:
+        transaction = self._forget(bytes(request.txn_id or b""))
+        if transaction is None:
+            raise TransactionUnknown
+        if request.fail:
+            self._answer(link, delivery, Accepted())
+            return
+        command = Commit(self, transaction, link, delivery)
+        self._connection.host.submit(command)
+
+    def _answer(self, link: Link, delivery: Delivered, state: Any) -> None:
+        if not delivery.settled:
+            link.session.answer(delivery.delivery_id, delivery.delivery_id, state)
+            self._connection.flush_soon()
+
+    def answer(self, link: Link, delivery: Delivered, state: Any) -> None:
+        """Tell how a discharge ended."""
+        self._answer(link, delivery, state)
+
+    # -- what belongs to a transaction -------------------------------------------------
+
+    def _find(self, state: TransactionalState) -> Transaction:
+        transaction = self._open.get(bytes(state.txn_id or b""))
+        if transaction is None:
+            raise TransactionUnknown
+        return transaction
+
+    def add_send(
+        self, node: SendNode, delivery: Delivered, messages: list[Incoming]
+    ) -> None:
+        """Note a send; its outcome is provisional until the discharge."""
+        state = delivery.state
+        outcome: Any
+        try:
+            transaction = self._find(state)
+            self._check_room(len(delivery.payload))
+            transaction.grow(len(messages))
+            transaction.size_bytes += len(delivery.payload)
+            transaction.sends.append((node, messages))
+            outcome = TransactionalState(txn_id=state.txn_id, outcome=Accepted())
+        except TwinbusError as error:
+            outcome = rejected(error)
+        node.answer(delivery.delivery_id, delivery.settled, outcome)
+
+    def _check_room(self, size_bytes: int) -> None:
+        held = sum(transaction.size_bytes for transaction in self._open.values())
+        if held + size_bytes > limits.TRANSACTION_BYTES_MAX:
+            raise LimitExceeded(
+                "The open transactions of a connection hold at most "
+                f"{limits.TRANSACTION_BYTES_MAX} bytes. Discharge one first."
+            )
+
+    def add_settle(self, node: ReceiveNode, event: Disposed) -> None:
+        """Note settlements; the locks are held until the discharge."""
+        state = event.state
+        outcome: Any
+        try:
+            transaction = self._find(state)
+            transaction.grow(len(event.deliveries))
+            transaction.settles.append((node, event, state.outcome or Accepted()))
+            outcome = TransactionalState(txn_id=state.txn_id, outcome=state.outcome)
+        except TwinbusError as error:
+            outcome = rejected(error)
+        for delivery in event.deliveries:
+            if not event.settled:
+                node.link.session.settle(
+                    delivery.delivery_id, delivery.delivery_id, outcome
+                )
+        if node.link.credit > 0:
+            self._connection.host.hungry(node.container)
+        self._connection.flush_soon()
+
+
+class Commit:
+    """The discharge of a transaction (`host.Command`)."""
+
+    def __init__(
+        self,
+        owner: Transactions,
+        transaction: Transaction,
+        link: Link,
+        delivery: Delivered,
+    ) -> None:
+        self._owner = owner
+        self._transaction = transaction
+        self._link = link
+        self._delivery = delivery
+        self.size_bytes = 0
+
+    def apply(self, namespace: Namespace, now_ms: int) -> None:
+        """Check everything, then do everything."""
+        transaction = self._transaction
+        sends: dict[Entity, list[Incoming]] = {}
+        for node, messages in transaction.sends:
+            sends.setdefault(node.entity, []).extend(messages)
+        for entity, messages in sends.items():
+            if namespace.entities.find(entity.key) is not entity:
+                raise EntityNotFound(entity.name)
+            namespace.check_send(entity, messages, now_ms)
+        locks = set()
+        for _node, event, state in transaction.settles:
+            for delivery in event.deliveries:
+                lock = delivery.cookie
+                stored = namespace.store.held(lock, now_ms)
+                if lock in locks or stored is None:
+                    raise TransactionFailed(LockLost().text)
+                check_outcome(namespace, stored, state)
+                locks.add(lock)
+        for entity, messages in sends.items():
+            namespace.send(entity, messages, now_ms, checked=True)
+        for _node, event, state in transaction.settles:
+            for delivery in event.deliveries:
+                settle_one(namespace, delivery.cookie, state, now_ms)
+
+    def release(self) -> None:
+        """It happened, all of it."""
+        self._owner.answer(self._link, self._delivery, Accepted())
+
+    def fail(self, error: TwinbusError) -> None:
+        """Nothing of it happened."""
+        self._owner.answer(self._link, self._delivery, rejected(error))
+
+
+def _read_request(payload: bytes) -> Declare | Discharge:
+    for code, _begin, start, _end in find_sections(payload):
+        if code == VALUE:
+            value = decode_composite(payload, start)[0]
+            if isinstance(value, (Declare, Discharge)):
+                return value
+    raise DecodeError("A coordinator takes declare and discharge.")

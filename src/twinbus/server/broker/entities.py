@@ -1,0 +1,336 @@
+"""The entities of a namespace: what exists, and the one path to create or change it.
+
+Command line, configuration, emulator files and the administration API all come through
+here. The store holds the truth; this keeps a compiled copy in memory, which grows with
+the number of entities and never with the number of messages. Every change runs inside
+the store's transaction. After a rollback `reload` reads everything anew.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from twinbus import limits
+from twinbus.core.durations import DURATION_MAX_MS
+from twinbus.core.entity import (
+    QueueDescription,
+    SubscriptionDescription,
+    TopicDescription,
+    changed,
+)
+from twinbus.core.filters import Action, Filter, compile_action, compile_filter
+from twinbus.core.names import EntityPath, SubQueue
+from twinbus.core.rights import AuthorizationRule, dated
+from twinbus.core.rule import RuleDescription, default_rule
+from twinbus.errors import (
+    ArgumentOutOfRange,
+    EntityExists,
+    EntityNotFound,
+)
+from twinbus.server.broker.throttle import Bucket
+from twinbus.store.base import DEAD_LETTER, TRANSFER_DEAD_LETTER, EntityRow, Store
+
+Description = QueueDescription | TopicDescription | SubscriptionDescription
+
+_KINDS: dict[str, type[Description]] = {
+    "queue": QueueDescription,
+    "topic": TopicDescription,
+    "subscription": SubscriptionDescription,
+}
+_SUB_QUEUES = {
+    SubQueue.NONE: 0,
+    SubQueue.DEAD_LETTER: DEAD_LETTER,
+    SubQueue.TRANSFER_DEAD_LETTER: TRANSFER_DEAD_LETTER,
+}
+
+
+class Rule:
+    """A rule of a subscription, ready to run."""
+
+    __slots__ = ("action", "description", "filter")
+
+    def __init__(self, description: RuleDescription) -> None:
+        self.description = description
+        self.filter: Filter = compile_filter(description.filter)
+        self.action: Action | None = None
+        if description.action is not None:
+            self.action = compile_action(description.action)
+
+
+@dataclass(eq=False)
+class Entity:
+    """A queue, topic or subscription that exists."""
+
+    id: int
+    kind: str
+    key: str
+    description: Description
+    created_ms: int
+    updated_ms: int
+    # Of a topic: its subscriptions by lower-case name.
+    subscriptions: dict[str, Entity] = field(default_factory=dict)
+    # Of a subscription: its rules by lower-case name, and its topic.
+    rules: dict[str, Rule] = field(default_factory=dict)
+    topic: Entity | None = None
+    bucket: Bucket | None = None
+    # Messages that came in since the start, pings apart.
+    received: int = 0
+    pings: int = 0
+    # What else happened since the start; a turn that fails may have counted too.
+    delivered: int = 0
+    completed: int = 0
+    dead_lettered: int = 0
+    expired: int = 0
+    throttled: int = 0
+
+    @property
+    def path(self) -> EntityPath:
+        return self.description.path
+
+    @property
+    def name(self) -> str:
+        return self.description.path.text
+
+    @property
+    def requires_session(self) -> bool:
+        return getattr(self.description, "requires_session", False)
+
+    @property
+    def lock_ms(self) -> int:
+        return getattr(self.description, "lock_duration_ms", 60_000)
+
+    @property
+    def forward_key(self) -> str | None:
+        return getattr(self.description, "forward_key", None)
+
+    @property
+    def ttl_ms(self) -> int | None:
+        """The default time to live; None is for ever."""
+        ttl = self.description.default_message_time_to_live_ms
+        return None if ttl >= DURATION_MAX_MS else ttl
+
+    @property
+    def duplicate_window_ms(self) -> int | None:
+        """How long message ids are remembered; None if they are not."""
+        description = self.description
+        if isinstance(description, SubscriptionDescription):
+            return None
+        if not description.requires_duplicate_detection:
+            return None
+        return description.duplicate_detection_history_time_window_ms
+
+    @property
+    def size_bytes_max(self) -> int:
+        """The quota; a subscription's messages count for its topic."""
+        owner = self.topic or self
+        megabytes = getattr(owner.description, "max_size_in_megabytes", 1024)
+        return int(megabytes) * 1024 * 1024
+
+    @property
+    def message_bytes_max(self) -> int:
+        """The largest message that it holds; a topic says it for its subscriptions."""
+        owner = (self.topic or self).description
+        assert not isinstance(owner, SubscriptionDescription)
+        return owner.message_bytes_max
+
+    def container(self, sub_queue: SubQueue) -> int:
+        """The store's container for the entity or one of its sub-queues."""
+        return self.id + _SUB_QUEUES[sub_queue]
+
+
+class Entities:
+    """All entities of one namespace."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._by_key: dict[str, Entity] = {}
+        self._by_id: dict[int, Entity] = {}
+        # Whether claims may have lost the rule that they came from; the host clears it.
+        self.rules_changed = False
+        # Entities of before a reload.
+        self._known: dict[int, Entity] = {}
+        self.reload()
+
+    def reload(self) -> None:
+        """Read everything anew from the store.
+
+        Entities that are still there stay the same objects: links hold them.
+        """
+        # Read first: if that fails, all stays as it was.
+        rows = sorted(
+            self._store.entities(), key=lambda row: row.kind == "subscription"
+        )
+        self._by_key.clear()
+        self._known = self._by_id
+        self._by_id = {}
+        for row in rows:
+            self._add(row)
+        self._known = {}
+
+    def __iter__(self) -> Iterator[Entity]:
+        return iter(list(self._by_key.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    # -- finding -------------------------------------------------------------------
+
+    def find(self, key: str) -> Entity | None:
+        """The entity with that lower-case key."""
+        return self._by_key.get(key)
+
+    def get(self, path: EntityPath) -> Entity:
+        """The entity at that path; refuses what does not exist."""
+        entity = self._by_key.get(path.key)
+        if entity is None:
+            raise EntityNotFound(path.text)
+        return entity
+
+    def of_container(self, container: int) -> Entity | None:
+        """The entity that a container belongs to."""
+        return self._by_id.get(container & ~3)
+
+    # -- changing ------------------------------------------------------------------
+
+    def create(self, description: Description, now_ms: int) -> Entity:
+        """Create a queue, topic or subscription (the latter with its default rule)."""
+        description.validate()
+        if description.key in self._by_key:
+            raise EntityExists(
+                f"The messaging entity '{description.path.text}' already exists."
+            )
+        rules: list[RuleDescription] = []
+        if isinstance(description, SubscriptionDescription):
+            self.get(EntityPath(description.topic_name))
+            rules = [default_rule(now_ms)]
+        self._check_targets(description)
+        description = _dated(description, None, now_ms)
+        kind = next(name for name, cls in _KINDS.items() if type(description) is cls)
+        body = _body(description, rules)
+        number = self._store.insert_entity(kind, description.key, body, now_ms)
+        row = EntityRow(number, kind, description.key, body, now_ms, now_ms)
+        return self._add(row)
+
+    def update(self, description: Description, now_ms: int) -> Entity:
+        """Give an entity another description."""
+        entity = self.get(description.path)
+        description.validate()
+        changed(entity.description, description)
+        self._check_targets(description)
+        description = _dated(description, entity.description, now_ms)
+        if _rules(description) != _rules(entity.description):
+            self.rules_changed = True
+        entity.description = description
+        entity.bucket = _bucket(description)
+        self._save(entity, now_ms)
+        return entity
+
+    def delete(self, path: EntityPath) -> Entity:
+        """Delete an entity with its messages; a topic with its subscriptions."""
+        entity = self.get(path)
+        for subscription in list(entity.subscriptions.values()):
+            self.delete(subscription.path)
+        self._store.delete_entity(entity.id)
+        del self._by_key[entity.key]
+        del self._by_id[entity.id]
+        # Claims on its name must not reach what is called so next.
+        self.rules_changed = self.rules_changed or bool(_rules(entity.description))
+        if entity.topic is not None:
+            name = entity.description.path.subscription or ""
+            entity.topic.subscriptions.pop(name.lower(), None)
+        return entity
+
+    def add_rule(self, entity: Entity, rule: RuleDescription, now_ms: int) -> None:
+        """Add a rule to a subscription."""
+        rule.validate()
+        compiled = Rule(rule)
+        if rule.name.lower() in entity.rules:
+            raise EntityExists(f"The rule '{rule.name}' already exists.")
+        assert entity.topic is not None
+        total = sum(len(s.rules) for s in entity.topic.subscriptions.values())
+        if total >= limits.FILTERS_PER_TOPIC_MAX:
+            raise ArgumentOutOfRange(
+                f"A topic has at most {limits.FILTERS_PER_TOPIC_MAX} rules."
+            )
+        entity.rules[rule.name.lower()] = compiled
+        self._save(entity, now_ms)
+
+    def replace_rule(self, entity: Entity, rule: RuleDescription, now_ms: int) -> None:
+        """Give a rule another filter or action."""
+        rule.validate()
+        compiled = Rule(rule)
+        if rule.name.lower() not in entity.rules:
+            raise EntityNotFound(f"{entity.name}/Rules/{rule.name}")
+        entity.rules[rule.name.lower()] = compiled
+        self._save(entity, now_ms)
+
+    def remove_rule(self, entity: Entity, name: str, now_ms: int) -> None:
+        """Remove a rule from a subscription."""
+        if entity.rules.pop(name.lower(), None) is None:
+            raise EntityNotFound(f"{entity.name}/Rules/{name}")
+        self._save(entity, now_ms)
+
+    def _check_targets(self, description: Description) -> None:
+        """Forwarding leads to an entity that exists, as the real service asks."""
+        for field_name in ("forward_key", "forward_dead_letter_key"):
+            key = getattr(description, field_name, None)
+            if key is not None and key not in self._by_key:
+                raise EntityNotFound(key)
+
+    def _save(self, entity: Entity, now_ms: int) -> None:
+        entity.updated_ms = now_ms
+        rules = [rule.description for rule in entity.rules.values()]
+        body = _body(entity.description, rules)
+        self._store.update_entity(entity.id, body, now_ms)
+
+    def _add(self, row: EntityRow) -> Entity:
+        data = json.loads(row.body)
+        description = _KINDS[row.kind].from_json(data["description"])
+        entity = self._known.pop(row.id, None)
+        if entity is None:
+            times = (row.created_ms, row.updated_ms)
+            entity = Entity(row.id, row.kind, row.key, description, *times)
+        entity.description = description
+        entity.updated_ms = row.updated_ms
+        entity.bucket = _bucket(description)
+        entity.subscriptions = {}
+        entity.rules = {}
+        for rule in data["rules"]:
+            read = RuleDescription.from_json(rule)
+            entity.rules[read.name.lower()] = Rule(read)
+        if isinstance(description, SubscriptionDescription):
+            topic = self._by_key[description.topic_name.lower()]
+            topic.subscriptions[description.name.lower()] = entity
+            entity.topic = topic
+        self._by_key[row.key] = entity
+        self._by_id[row.id] = entity
+        return entity
+
+
+def _rules(description: Description) -> tuple[AuthorizationRule, ...]:
+    if isinstance(description, SubscriptionDescription):
+        return ()
+    return description.authorization_rules
+
+
+def _dated(new: Description, old: Description | None, now_ms: int) -> Description:
+    """The description with the times of its authorization rules."""
+    if isinstance(new, SubscriptionDescription) or not new.authorization_rules:
+        return new
+    rules = dated(new.authorization_rules, _rules(old) if old else (), now_ms)
+    return replace(new, authorization_rules=rules)
+
+
+def _bucket(description: Description) -> Bucket | None:
+    rate = description.message_rate_per_second
+    return None if rate is None else Bucket(rate)
+
+
+def _body(description: Description, rules: list[RuleDescription]) -> str:
+    data = {
+        "description": description.to_json(),
+        "rules": [rule.to_json() for rule in rules],
+    }
+    return json.dumps(data, separators=(",", ":"))

@@ -1,0 +1,425 @@
+"""What a namespace does with messages: the rules, on top of a store.
+
+Every method runs inside the store's transaction and takes the time as an argument. It
+decides what the store must not know: whether a message may be sent, when it has been
+delivered often enough, what happens when it expires. Nothing here knows of links.
+
+After a turn, `router.ready` names the containers in which something became receivable
+and `ended_sessions` the session locks that ran out; the host reads and clears both.
+So it does with `rules_changed`, after which claims are looked at again.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from twinbus import limits
+from twinbus.core.names import EntityPath
+from twinbus.errors import (
+    BusyError,
+    CallerError,
+    EntityDisabled,
+    InvalidField,
+    LockLost,
+    MessageTooLarge,
+    PeerError,
+    QuotaExceeded,
+)
+from twinbus.server.broker import keys
+from twinbus.server.broker.entities import Entities, Entity
+from twinbus.server.broker.letter import Letter
+from twinbus.server.broker.routing import DESCRIPTION, REASON, Router, expiry
+from twinbus.server.broker.throttle import Bucket
+from twinbus.server.setup.config import NamespaceConfig
+from twinbus.store.base import (
+    Ended,
+    Lock,
+    Record,
+    SessionEnded,
+    Store,
+    Stored,
+)
+from twinbus.wire.message import sections
+from twinbus.wire.message.sections import PING_CONTENT_TYPE, Incoming
+
+# How much one turn of the clock works off, so that other work gets its turn.
+_SWEEP_MAX = 500
+_IDLE_CHECK_MS = 10_000
+
+_CREATED = "namespace_created_ms"
+
+T = TypeVar("T")
+
+
+class Namespace:
+    """The rules of one namespace."""
+
+    def __init__(
+        self,
+        name: str,
+        store: Store,
+        *,
+        rate: int | None = None,
+        new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
+    ) -> None:
+        self.name = name
+        self.store = store
+        # What it was set up from, and what a reset brings back.
+        self.config = NamespaceConfig(name)
+        self.entities = Entities(store)
+        # The namespace's own authorization rules; those of entities are with them.
+        self.rules = keys.load_rules(store)
+        self.rules_changed = False
+        self.router = Router(store, self.entities)
+        self.ended_sessions: list[SessionEnded] = []
+        self.deleted: list[Entity] = []
+        # Containers with links on them are in use, whatever their last message.
+        self.in_use: Callable[[int], bool] = lambda _container: False
+        self._bucket = Bucket(rate) if rate is not None else None
+        self._new_id = new_id
+        self._idle_checked_ms = 0
+
+    def reload(self) -> None:
+        """Read what is kept in memory anew from the store, after a rollback."""
+        self.entities.reload()
+        self.rules = keys.load_rules(self.store)
+
+    def created_ms(self, now_ms: int) -> int:
+        """When the namespace was made: at the latest with its first entity."""
+        kept = self.store.setting(_CREATED)
+        if kept is not None:
+            return int(kept)
+        return min((entity.created_ms for entity in self.entities), default=now_ms)
+
+    def note_created(self, now_ms: int) -> None:
+        """Remember when the namespace was made, unless that is known already."""
+        self.store.put_setting(_CREATED, str(self.created_ms(now_ms)))
+
+    def change_rules(self, change: Callable[[Store], T]) -> T:
+        """Let `change` write authorization rules of the namespace, and know of it."""
+        result = change(self.store)
+        self.rules = keys.load_rules(self.store)
+        self.rules_changed = True
+        return result
+
+    # -- sending ---------------------------------------------------------------------
+
+    def send(
+        self,
+        entity: Entity,
+        messages: Sequence[Incoming],
+        now_ms: int,
+        *,
+        checked: bool = False,
+    ) -> Sequence[int]:
+        """Accept messages, all or none; returns their numbers. Pings get 0."""
+        if not checked:
+            self.check_send(entity, messages, now_ms)
+        if any(m.content_type == PING_CONTENT_TYPE for m in messages):
+            return [self._send_or_ping(entity, m, now_ms) for m in messages]
+        entity.received += len(messages)
+        self.store.touch(entity.id, now_ms)
+        self._name(messages)
+        if self._is_plain(entity, messages):
+            return self._append(entity, messages, now_ms)
+        deliver = self.router.deliver
+        return [deliver(entity, Letter.incoming(m), now_ms) for m in messages]
+
+    def _send_or_ping(self, entity: Entity, message: Incoming, now_ms: int) -> int:
+        if message.content_type == PING_CONTENT_TYPE:
+            entity.pings += 1
+            return 0
+        return self.send(entity, [message], now_ms, checked=True)[0]
+
+    def check_send(
+        self, entity: Entity, messages: Sequence[Incoming], now_ms: int
+    ) -> None:
+        """Refuse what may not be sent; changes nothing but the rate."""
+        if not entity.description.status.can_send:
+            raise EntityDisabled(
+                f"'{entity.name}' is disabled for sending "
+                f"({entity.description.status.value})."
+            )
+        size = 0
+        bytes_max = entity.message_bytes_max
+        with_session = entity.requires_session
+        for message in messages:
+            message_bytes = len(message.bare)
+            size += message_bytes
+            if message_bytes > bytes_max:
+                raise MessageTooLarge(
+                    f"The message has {message_bytes} bytes; '{entity.name}' takes "
+                    f"at most {bytes_max}."
+                )
+            _check_fields(message)
+            if with_session and message.session_id is None:
+                raise CallerError(
+                    f"'{entity.name}' requires sessions: set a session id on the "
+                    "message."
+                )
+        if self.router.is_full(entity, size):
+            raise QuotaExceeded(
+                f"'{entity.name}' has reached its maximum size of "
+                f"{entity.size_bytes_max >> 20} MB. Receive messages, or raise "
+                "max_size_in_megabytes."
+            )
+        for bucket in (entity.bucket, self._bucket):
+            if bucket is not None and not bucket.take(len(messages), now_ms):
+                entity.throttled += len(messages)
+                raise BusyError(
+                    f"More than {bucket.rate} messages a second. "
+                    "Wait 10 seconds and try again."
+                )
+
+    def limits_rate(self, entity: Entity) -> bool:
+        """Whether messages to the entity are counted by the second."""
+        return entity.bucket is not None or self._bucket is not None
+
+    def _name(self, messages: Sequence[Incoming]) -> None:
+        """Give an id to messages that came without."""
+        for message in messages:
+            if message.message_id is None:
+                message.message_id = self._new_id()
+                message.bare = sections.with_message_id(
+                    message.bare, message.message_id
+                )
+
+    @staticmethod
+    def _is_plain(entity: Entity, messages: Sequence[Incoming]) -> bool:
+        return (
+            entity.kind == "queue"
+            and entity.forward_key is None
+            and entity.duplicate_window_ms is None
+            and all(m.scheduled_ms is None for m in messages)
+        )
+
+    def _append(
+        self, entity: Entity, messages: Sequence[Incoming], now_ms: int
+    ) -> Sequence[int]:
+        """The usual way: straight into one container, in one go."""
+        ttl_ms = entity.ttl_ms
+        with_session = entity.requires_session
+        records = [
+            Record(
+                m.head(),
+                m.bare,
+                m.session_id if with_session else None,
+                expiry(now_ms, m.ttl_ms, ttl_ms),
+            )
+            for m in messages
+        ]
+        first = self.store.append(entity.id, records, now_ms)
+        self.router.ready.add(entity.id)
+        return range(first, first + len(records))
+
+    def cancel(self, entity: Entity, sequences: Sequence[int]) -> bool:
+        """Forget scheduled messages, all or none; False if one is not there."""
+        found = self.store.find(entity.id, sequences)
+        scheduled = [stored.id for stored in found if stored.state == 2]
+        if len(scheduled) != len(set(sequences)):
+            return False
+        self.store.remove(scheduled)
+        return True
+
+    # -- settling --------------------------------------------------------------------
+
+    def complete(self, locks: Sequence[Lock], now_ms: int) -> list[bool]:
+        """Remove messages of one container for good; False where the lock has ended."""
+        results = self.store.complete(locks, now_ms)
+        entity = self.entities.of_container(locks[0].id >> 40) if locks else None
+        if entity is not None:
+            entity.completed += sum(results)
+        return results
+
+    def abandon(self, lock: Lock, changes: dict[str, Any] | None, now_ms: int) -> None:
+        """Give a message back; delivered often enough, it is dead-lettered."""
+        self._change(lock, changes, now_ms)
+        ended = self.store.release([lock], now_ms, count=True)
+        if not ended:
+            raise LockLost
+        self._returned(ended, now_ms)
+
+    def release(self, locks: Sequence[Lock], now_ms: int) -> None:
+        """Give messages back as if they had never been delivered."""
+        for ended in self.store.release(locks, now_ms, count=False):
+            self.router.ready.add(ended.id >> 40)
+
+    def defer(self, lock: Lock, changes: dict[str, Any] | None, now_ms: int) -> None:
+        """Set a message aside, to be had by its number."""
+        self._change(lock, changes, now_ms)
+        if not self.store.defer(lock, now_ms):
+            raise LockLost
+
+    def dead_letter(self, lock: Lock, marks: dict[str, Any], now_ms: int) -> None:
+        """Move a message to the dead-letter queue; `marks` are properties to set."""
+        stored = self.store.held(lock, now_ms)
+        if stored is None:
+            raise LockLost
+        self.changed(stored, marks)
+        if stored.container & 3:
+            # A dead-letter queue has none of its own: the message stays, marked.
+            self._change(lock, marks, now_ms)
+            self._returned(self.store.release([lock], now_ms, count=True), now_ms)
+            return
+        self.router.dead_letter(stored, marks, now_ms)
+
+    def _change(self, lock: Lock, changes: dict[str, Any] | None, now_ms: int) -> None:
+        if not changes:
+            return
+        stored = self.store.held(lock, now_ms)
+        if stored is None:
+            raise LockLost
+        bare = self.changed(stored, changes)
+        self.store.replace(stored.id, stored.head, bare)
+
+    def changed(self, stored: Stored, changes: dict[str, Any]) -> bytes:
+        """The message with properties set; refuses what nobody could read again."""
+        if not changes:
+            return stored.bare
+        try:
+            bare = sections.with_application_properties(stored.bare, changes)
+            sections.read_application_properties(bare)
+        except PeerError as error:
+            raise InvalidField(
+                f"The properties of message {stored.sequence} cannot be changed: "
+                f"{error.text}"
+            ) from None
+        entity = self.entities.of_container(stored.container)
+        bytes_max = limits.MESSAGE_BYTES_MAX
+        if entity is not None:
+            bytes_max = entity.message_bytes_max
+        # As large as a message may be, and as much again as properties may have.
+        bytes_max += limits.PROPERTIES_BYTES_MAX
+        if len(bare) > max(bytes_max, len(stored.bare)):
+            raise MessageTooLarge(
+                f"With these properties the message has {len(bare)} bytes; at most "
+                f"{bytes_max} are allowed."
+            )
+        return bare
+
+    def _returned(self, ended: Sequence[Ended], now_ms: int) -> None:
+        """Messages came back with their count raised."""
+        for item in ended:
+            container = item.id >> 40
+            entity = self.entities.of_container(container)
+            self.router.ready.add(container)
+            if entity is None or container & 3:
+                continue
+            most = getattr(entity.description, "max_delivery_count", None)
+            if most is not None and item.deliveries >= most:
+                self._bury_worn(item.id, most, now_ms)
+
+    def _bury_worn(self, id: int, most: int, now_ms: int) -> None:
+        for stored in self.store.find(id >> 40, [id & ((1 << 40) - 1)]):
+            marks = {
+                REASON: "MaxDeliveryCountExceeded",
+                DESCRIPTION: (
+                    f"Message could not be consumed after {most} delivery attempts."
+                ),
+            }
+            self.router.dead_letter(stored, marks, now_ms)
+
+    def release_session(self, container: int, grant: Any, now_ms: int) -> None:
+        """A session's receiver is gone; what it held counts as delivered."""
+        ended = self.store.release_session(container, grant, now_ms, count=True)
+        self.router.ready.add(container)
+        self._returned(ended, now_ms)
+
+    # -- time ------------------------------------------------------------------------
+
+    def tick(self, now_ms: int) -> bool:
+        """Work off what time has brought; True if there is more to do at once."""
+        store = self.store
+        locks = store.end_locks(now_ms, _SWEEP_MAX)
+        self._returned(locks, now_ms)
+        sessions = self.end_sessions(now_ms)
+        expired = store.expired(now_ms, _SWEEP_MAX)
+        for stored in expired:
+            self._expire(stored, now_ms)
+        due = store.due(now_ms, _SWEEP_MAX)
+        for stored in due:
+            self.router.activate(stored, now_ms)
+        # Also when the clock was set back.
+        if abs(now_ms - self._idle_checked_ms) >= _IDLE_CHECK_MS:
+            self._idle_checked_ms = now_ms
+            store.forget_duplicates(now_ms)
+            self._delete_idle(now_ms)
+        return max(len(locks), sessions, len(expired), len(due)) >= _SWEEP_MAX
+
+    def end_sessions(self, now_ms: int) -> int:
+        """Take back session locks whose time is over; their links are told later."""
+        sessions = self.store.end_sessions(now_ms, _SWEEP_MAX)
+        for session in sessions:
+            self.router.ready.add(session.container)
+            self._returned(session.messages, now_ms)
+        self.ended_sessions.extend(sessions)
+        return len(sessions)
+
+    def next_tick_ms(self) -> int | None:
+        """When `tick` has something to do again."""
+        return self.store.next_time_ms()
+
+    def _expire(self, stored: Stored, now_ms: int) -> None:
+        entity = self.entities.of_container(stored.container)
+        if entity is not None:
+            entity.expired += 1
+        keep = entity is not None and getattr(
+            entity.description, "dead_lettering_on_message_expiration", False
+        )
+        if not keep:
+            self.store.remove([stored.id])
+            return
+        marks = {
+            REASON: "TTLExpiredException",
+            DESCRIPTION: "The message expired and was dead lettered.",
+        }
+        self.router.dead_letter(stored, marks, now_ms)
+
+    def _delete_idle(self, now_ms: int) -> None:
+        for entity in self.entities:
+            idle_ms = entity.description.auto_delete_on_idle_ms
+            if self.entities.find(entity.key) is not entity or self.in_use(entity.id):
+                continue
+            used_ms = max(
+                self.store.counts(entity.id).accessed_ms,
+                entity.created_ms,
+                entity.updated_ms,
+            )
+            if now_ms - used_ms >= idle_ms:
+                self.delete(entity.path)
+
+    def delete(self, path: EntityPath) -> None:
+        """Delete an entity; links on it are told when the turn is over."""
+        entity = self.entities.get(path)
+        self.deleted.extend(entity.subscriptions.values())
+        self.deleted.append(self.entities.delete(path))
+
+
+def _check_fields(message: Incoming) -> None:
+    """Refuse ids that are too long, and keys that contradict each other."""
+    message_id = message.message_id
+    if isinstance(message_id, str | bytes):
+        if len(message_id) > limits.MESSAGE_ID_CHARS_MAX:
+            raise InvalidField(
+                f"A message id has at most {limits.MESSAGE_ID_CHARS_MAX} characters."
+            )
+    elif message_id is not None and not isinstance(message_id, int | uuid.UUID):
+        raise InvalidField("A message id is text, a number, a uuid or bytes.")
+    session_id = message.session_id
+    if session_id is not None and len(session_id) > limits.SESSION_ID_CHARS_MAX:
+        raise InvalidField(
+            f"A session id has at most {limits.SESSION_ID_CHARS_MAX} characters."
+        )
+    if (message.scheduled_ms or 0) > limits.TIME_MS_MAX:
+        raise InvalidField("The scheduled enqueue time is after the year 9999.")
+    key = message.partition_key
+    if key is None:
+        return
+    if len(key) > limits.PARTITION_KEY_CHARS_MAX:
+        raise InvalidField(
+            f"A partition key has at most {limits.PARTITION_KEY_CHARS_MAX} characters."
+        )
+    if session_id is not None and key != session_id:
+        raise CallerError("The partition key must equal the session id.")

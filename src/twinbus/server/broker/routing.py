@@ -1,0 +1,254 @@
+"""Where a message goes: duplicates, topics, forwarding, dead-letter queues.
+
+Owns the way of a letter from the entity it was sent to into the containers that keep
+it, in one transaction. A hop that cannot be made (too many, target missing, disabled or
+full) ends in the transfer dead-letter queue of the entity that forwards.
+`ready` collects the containers in which something became receivable.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twinbus import limits
+from twinbus.errors import FilterError, PeerError
+from twinbus.server.broker.entities import Entities, Entity
+from twinbus.server.broker.letter import Letter, LetterView
+from twinbus.store.base import (
+    DEAD_LETTER,
+    TRANSFER_DEAD_LETTER,
+    Store,
+    Stored,
+)
+from twinbus.wire.message import sections
+
+REASON = "DeadLetterReason"
+DESCRIPTION = "DeadLetterErrorDescription"
+
+
+def expiry(base_ms: int, ttl_ms: int | None, entity_ttl_ms: int | None) -> int | None:
+    """When a message ends: the smaller of its times to live counts."""
+    if ttl_ms is None:
+        return None if entity_ttl_ms is None else base_ms + entity_ttl_ms
+    if entity_ttl_ms is None or ttl_ms < entity_ttl_ms:
+        return base_ms + ttl_ms
+    return base_ms + entity_ttl_ms
+
+
+def duplicate_key(message_id: Any) -> str:
+    """A message id as text that keeps its type apart."""
+    if isinstance(message_id, str):
+        return f"s{message_id}"
+    return f"{type(message_id).__name__}{message_id!r}"
+
+
+def _with_marks(bare: bytes, marks: dict[str, Any]) -> bytes:
+    """The bare message with marks; one whose properties nobody can read goes without.
+
+    This must not fail: it is done when nobody is there to be told.
+    """
+    try:
+        return sections.with_application_properties(bare, marks)
+    except PeerError:
+        return bare
+
+
+class Router:
+    """Moves letters into containers."""
+
+    def __init__(self, store: Store, entities: Entities) -> None:
+        self._store = store
+        self._entities = entities
+        self.ready: set[int] = set()
+        # Copies of the message that is on its way now.
+        self._copied = 0
+
+    def deliver(
+        self, entity: Entity, letter: Letter, now_ms: int, hops: int = 0
+    ) -> int:
+        """Bring a letter to a queue or topic; returns its number there.
+
+        A duplicate within the window gets a number and is dropped.
+        """
+        if hops == 0:
+            self._copied = 0
+        window_ms = entity.duplicate_window_ms
+        if window_ms is not None:
+            key = duplicate_key(letter.message_id)
+            until_ms = now_ms + window_ms
+            if not self._store.remember(entity.id, [key], until_ms, now_ms)[0]:
+                # A number of its own: another's would let it cancel that one.
+                return self._store.number(entity.id, 1)
+        if letter.scheduled_ms is not None and letter.scheduled_ms > now_ms:
+            return self._schedule(entity, letter, now_ms)
+        letter.scheduled_ms = None
+        if entity.kind == "topic":
+            return self._publish(entity, letter, now_ms, hops)
+        return self.put(entity, letter, now_ms, hops)
+
+    def _schedule(self, entity: Entity, letter: Letter, now_ms: int) -> int:
+        assert letter.scheduled_ms is not None
+        expires_ms = expiry(letter.scheduled_ms, letter.ttl_ms, entity.ttl_ms)
+        session = letter.session_id if entity.requires_session else None
+        record = letter.record(session, expires_ms)
+        return self._store.append(entity.id, [record], now_ms)
+
+    def activate(self, stored: Stored, now_ms: int) -> None:
+        """A scheduled message whose time has come starts its way."""
+        self._copied = 0
+        entity = self._entities.of_container(stored.container)
+        self._store.remove([stored.id])
+        if entity is None:
+            return
+        letter = Letter.stored(stored, now_ms)
+        letter.origin = None
+        if entity.kind == "topic":
+            self._publish(entity, letter, now_ms, 0)
+        else:
+            self.put(entity, letter, now_ms, 0)
+
+    # -- containers ----------------------------------------------------------------
+
+    def put(self, entity: Entity, letter: Letter, now_ms: int, hops: int) -> int:
+        """Keep a letter in a queue or subscription, or forward it."""
+        self._copied += 1
+        if entity.forward_key is not None:
+            sequence = self._store.number(entity.id, 1)
+            if letter.origin is None:
+                letter.origin = sequence
+            self._forward(entity, entity.forward_key, letter, now_ms, hops)
+            return sequence
+        session = letter.session_id if entity.requires_session else None
+        if entity.requires_session and session is None:
+            letter = self._marked(letter, "Session ID is null.", "")
+            return self.bury(entity, letter, now_ms, DEAD_LETTER)
+        expires_ms = expiry(now_ms, letter.ttl_ms, entity.ttl_ms)
+        record = letter.record(session, expires_ms)
+        self.ready.add(entity.id)
+        return self._store.append(entity.id, [record], now_ms)
+
+    def bury(self, entity: Entity, letter: Letter, now_ms: int, which: int) -> int:
+        """Keep a letter in one of the entity's dead-letter queues."""
+        letter.scheduled_ms = None
+        entity.dead_lettered += which == DEAD_LETTER
+        self.ready.add(entity.id + which)
+        record = letter.record(None, None)
+        return self._store.append(entity.id + which, [record], now_ms)
+
+    def dead_letter(
+        self, stored: Stored, marks: dict[str, Any], now_ms: int, hops: int = 0
+    ) -> None:
+        """Move a kept message to the dead-letter queue, or forward it from there."""
+        entity = self._entities.of_container(stored.container)
+        assert entity is not None
+        bare = _with_marks(stored.bare, marks)
+        self._store.remove([stored.id])
+        letter = Letter.stored(stored._replace(bare=bare, expires_ms=None), now_ms)
+        letter.deliveries = stored.deliveries
+        letter.origin = stored.origin or stored.sequence
+        target = getattr(entity.description, "forward_dead_letter_key", None)
+        if target is None or stored.container & 3:
+            self.bury(entity, letter, now_ms, DEAD_LETTER)
+            return
+        self._copied = 0
+        entity.dead_lettered += 1
+        letter.source = entity.name
+        letter.deliveries = 0
+        self._forward(entity, target, letter, now_ms, hops)
+
+    @staticmethod
+    def _marked(letter: Letter, reason: str, description: str) -> Letter:
+        marks = {REASON: reason, DESCRIPTION: description}
+        letter.bare = _with_marks(letter.bare, marks)
+        return letter
+
+    # -- forwarding ----------------------------------------------------------------
+
+    def _forward(
+        self, source: Entity, target_key: str, letter: Letter, now_ms: int, hops: int
+    ) -> None:
+        target = self._entities.find(target_key)
+        problem = self._obstacle(target, letter, hops)
+        if problem is not None:
+            reason, text = problem
+            letter = self._marked(letter, reason, text)
+            self.bury(source, letter, now_ms, TRANSFER_DEAD_LETTER)
+            return
+        assert target is not None
+        self.deliver(target, letter, now_ms, hops + 1)
+
+    def _obstacle(
+        self, target: Entity | None, letter: Letter, hops: int
+    ) -> tuple[str, str] | None:
+        """Why a hop cannot be made, as reason and description."""
+        if hops >= limits.FORWARD_HOPS_MAX:
+            return (
+                "MaxTransferHopCountExceeded",
+                f"A message is forwarded at most {limits.FORWARD_HOPS_MAX} times.",
+            )
+        if self._copied > limits.FORWARD_COPIES_MAX:
+            return (
+                "MaxTransferCopiesExceeded",
+                f"At most {limits.FORWARD_COPIES_MAX} copies of a message are made.",
+            )
+        if target is None:
+            return "EntityNotFound", "The entity to forward to does not exist."
+        if not target.description.status.can_send:
+            return "EntityDisabled", f"'{target.name}' does not accept messages."
+        if target.requires_session and letter.session_id is None:
+            return "Session ID is null.", f"'{target.name}' requires sessions."
+        if self.is_full(target, len(letter.bare)):
+            return "QuotaExceeded", f"'{target.name}' is full."
+        return None
+
+    def is_full(self, entity: Entity, more_bytes: int) -> bool:
+        """Whether an entity has no room for so many more bytes."""
+        counts = self._store.counts
+        used = sum(
+            counts(each.id + which).size_bytes
+            for each in (entity, *entity.subscriptions.values())
+            for which in (0, DEAD_LETTER, TRANSFER_DEAD_LETTER)
+        )
+        return used + more_bytes > entity.size_bytes_max
+
+    # -- topics ----------------------------------------------------------------------
+
+    def _publish(self, topic: Entity, letter: Letter, now_ms: int, hops: int) -> int:
+        sequence = self._store.number(topic.id, 1)
+        if letter.origin is None:
+            letter.origin = sequence
+        if topic.ttl_ms is not None:
+            ttl = topic.ttl_ms if letter.ttl_ms is None else letter.ttl_ms
+            letter.ttl_ms = min(ttl, topic.ttl_ms)
+        view = LetterView(letter, sequence, now_ms)
+        for subscription in list(topic.subscriptions.values()):
+            for copy in self._copies(subscription, letter, view, now_ms):
+                self.put(subscription, copy, now_ms, hops)
+        return sequence
+
+    def _copies(
+        self, subscription: Entity, letter: Letter, view: LetterView, now_ms: int
+    ) -> list[Letter]:
+        """One copy for all matching rules without action, one for each with."""
+        copies: list[Letter] = []
+        plain = False
+        try:
+            for rule in subscription.rules.values():
+                if not rule.filter.matches(view):
+                    continue
+                if rule.action is None:
+                    plain = True
+                else:
+                    changes = rule.action.apply(view)
+                    # As documented, such a copy says which rule made it.
+                    changes.properties["RuleName"] = rule.description.name
+                    copies.append(letter.changed(changes))
+        except (FilterError, PeerError) as error:
+            wanted = "dead_lettering_on_filter_evaluation_exceptions"
+            if getattr(subscription.description, wanted):
+                bad = self._marked(letter.copy(), "FilterEvaluation", error.text)
+                self.bury(subscription, bad, now_ms, DEAD_LETTER)
+            return []
+        if plain:
+            copies.append(letter.copy())
+        return copies

@@ -1,0 +1,300 @@
+"""What the administration API does with entities.
+
+Owns the operations: create, update, read, list and delete of queues, topics,
+subscriptions and rules, and the namespace's own entry. Each runs inside the store's
+transaction and changes everything it should or raises before it changed anything. All
+changes go through `Entities`. Knows nothing about HTTP or who asks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from twinbus.core.entity import (
+    Description,
+    QueueDescription,
+    SubscriptionDescription,
+    TopicDescription,
+)
+from twinbus.core.names import EntityPath
+from twinbus.core.rule import DEFAULT_RULE_NAME, RuleDescription
+from twinbus.errors import ArgumentError, CallerError, EntityNotFound
+from twinbus.server.broker.entities import Entity
+from twinbus.server.broker.namespace import Namespace
+from twinbus.server.http.admin import descriptions as admin_descriptions
+from twinbus.server.http.admin import grants as admin_grants
+from twinbus.server.http.admin import rules as admin_rules
+from twinbus.server.http.admin.descriptions import Given, shown_megabytes
+from twinbus.server.http.admin.entries import (
+    Page,
+    entity_entry,
+    facts_of,
+    namespace_entry,
+    rule_entry,
+)
+from twinbus.server.http.admin.paths import Kind
+from twinbus.server.http.admin.replies import (
+    AdminReply,
+    AdminRequest,
+    MethodNotAllowed,
+    PreconditionFailed,
+)
+from twinbus.server.http.admin.xml import (
+    ENTRY_TYPE,
+    FEED_TYPE,
+    Entry,
+    local_name,
+    ticks,
+    write_entry,
+    write_feed,
+)
+
+# What a missing entity is answered with: clients find no entry in it.
+_NOTHING_LISTED = "Publicly Listed Services"
+
+_TYPES: dict[str, type[QueueDescription | TopicDescription]] = {
+    "queue": QueueDescription,
+    "topic": TopicDescription,
+}
+
+# Fixed at creation: a request that leaves them out does not mean the default.
+_KEPT = (
+    "requires_session",
+    "requires_duplicate_detection",
+    "enable_partitioning",
+    "message_rate_per_second",
+    "created_at_ms",
+)
+
+
+def perform(namespace: Namespace, request: AdminRequest, now_ms: int) -> AdminReply:
+    """Carry out a request; refusals are raised."""
+    kind = request.place.kind
+    if request.method in ("GET", "HEAD"):
+        if kind.is_list:
+            return _list(namespace, request, now_ms)
+        return _get(namespace, request, now_ms)
+    if kind.is_list or kind is Kind.NAMESPACE:
+        raise MethodNotAllowed(f"{request.method} is not allowed for {kind.value}.")
+    if request.method == "DELETE":
+        return _delete(namespace, request, now_ms)
+    if kind is Kind.RULE:
+        return _put_rule(namespace, request, now_ms)
+    if request.if_match is None:
+        return _create(namespace, request, now_ms)
+    return _update(namespace, request, now_ms)
+
+
+# -- reading -------------------------------------------------------------------------
+
+
+def _get(namespace: Namespace, request: AdminRequest, now_ms: int) -> AdminReply:
+    place = request.place
+    if place.kind is Kind.NAMESPACE:
+        return _entry(200, namespace_entry(namespace, request, now_ms))
+    entity = namespace.entities.find(place.path.key)
+    if entity is not None and place.kind is not Kind.RULE:
+        return _entry(200, entity_entry(namespace, request, entity))
+    rule = entity.rules.get((place.rule or "").lower()) if entity else None
+    if entity is not None and rule is not None:
+        return _entry(200, rule_entry(namespace, request, entity, rule.description))
+    body = write_feed(_NOTHING_LISTED, request.url, now_ms, [], None)
+    return AdminReply(200, body, FEED_TYPE)
+
+
+def _list(namespace: Namespace, request: AdminRequest, now_ms: int) -> AdminReply:
+    place = request.place
+    entries: list[Entry]
+    if place.kind is Kind.RULES:
+        subscription = _subscription(namespace, request)
+        rules = Page(list(subscription.rules.values()), request)
+        entries = [
+            rule_entry(namespace, request, subscription, rule.description, listed=True)
+            for rule in rules.items
+        ]
+        next_url = rules.next_url
+    else:
+        page = Page(_entities(namespace, request), request)
+        entries = [
+            entity_entry(namespace, request, entity, listed=True)
+            for entity in page.items
+        ]
+        next_url = page.next_url
+    title = place.kind.value.capitalize()
+    body = write_feed(title, request.url, now_ms, entries, next_url)
+    return AdminReply(200, body, FEED_TYPE)
+
+
+def _entities(namespace: Namespace, request: AdminRequest) -> list[Entity]:
+    """What a list shows, in the order of names, so that pages do not overlap."""
+    place = request.place
+    if place.kind is Kind.SUBSCRIPTIONS:
+        found = list(_topic(namespace, place.entity).subscriptions.values())
+    else:
+        wanted = "queue" if place.kind is Kind.QUEUES else "topic"
+        found = [entity for entity in namespace.entities if entity.kind == wanted]
+    store = namespace.store
+    found = [one for one in found if request.wanted(facts_of(store, one))]
+    return sorted(found, key=lambda entity: entity.key)
+
+
+def _topic(namespace: Namespace, name: str) -> Entity:
+    topic = namespace.entities.get(EntityPath(name))
+    if topic.kind != "topic":
+        raise EntityNotFound(name)
+    return topic
+
+
+def _subscription(namespace: Namespace, request: AdminRequest) -> Entity:
+    return namespace.entities.get(request.place.path)
+
+
+# -- changing ------------------------------------------------------------------------
+
+
+def _create(namespace: Namespace, request: AdminRequest, now_ms: int) -> AdminReply:
+    given = _read(request)
+    description = _described(request, given, now_ms)
+    rule = None
+    if isinstance(description, SubscriptionDescription):
+        _topic(namespace, description.topic_name)
+        if given.default_rule is not None:
+            rule = admin_rules.read_rule(given.default_rule, None, now_ms)
+            rule.validate()
+    _check_forwards(namespace, request, None, description)
+    entity = namespace.entities.create(description, now_ms)
+    if rule is not None:
+        _set_default_rule(namespace, entity, rule, now_ms)
+    return _entry(201, entity_entry(namespace, request, entity, created=True))
+
+
+def _set_default_rule(
+    namespace: Namespace, entity: Entity, rule: RuleDescription, now_ms: int
+) -> None:
+    """Give a subscription that was just made another first rule."""
+    entities = namespace.entities
+    try:
+        entities.remove_rule(entity, DEFAULT_RULE_NAME, now_ms)
+        entities.add_rule(entity, rule, now_ms)
+    except CallerError:
+        entities.delete(entity.path)
+        raise
+
+
+def _update(namespace: Namespace, request: AdminRequest, now_ms: int) -> AdminReply:
+    entity = namespace.entities.get(request.place.path)
+    given = _read(request)
+    if given.form.kind != entity.kind:
+        raise ArgumentError(
+            f"'{entity.name}' is a {entity.kind}; it cannot become a {given.form.kind}."
+        )
+    _check_match(request, entity)
+    old = entity.description
+    description = _changed(old, given)
+    _check_forwards(namespace, request, old, description)
+    namespace.entities.update(description, now_ms)
+    return _entry(200, entity_entry(namespace, request, entity))
+
+
+def _put_rule(namespace: Namespace, request: AdminRequest, now_ms: int) -> AdminReply:
+    subscription = _subscription(namespace, request)
+    element = request.description
+    if element is None or local_name(element) != admin_rules.NAME:
+        raise ArgumentError(f"The description must be a {admin_rules.NAME}.")
+    name = request.place.rule or ""
+    rule = admin_rules.read_rule(element, name, now_ms)
+    entities = namespace.entities
+    if request.if_match is None:
+        entities.add_rule(subscription, rule, now_ms)
+        return _entry(201, rule_entry(namespace, request, subscription, rule))
+    known = subscription.rules.get(name.lower())
+    if known is None:
+        raise EntityNotFound(f"{subscription.name}/Rules/{name}")
+    _check_match(request, subscription)
+    old = known.description
+    rule = dataclasses.replace(rule, name=old.name, created_at_ms=old.created_at_ms)
+    entities.replace_rule(subscription, rule, now_ms)
+    return _entry(200, rule_entry(namespace, request, subscription, rule))
+
+
+def _delete(namespace: Namespace, request: AdminRequest, now_ms: int) -> AdminReply:
+    place = request.place
+    if place.kind is Kind.RULE:
+        subscription = _subscription(namespace, request)
+        namespace.entities.remove_rule(subscription, place.rule or "", now_ms)
+    else:
+        namespace.delete(place.path)
+    return AdminReply(200)
+
+
+# -- descriptions --------------------------------------------------------------------
+
+
+def _read(request: AdminRequest) -> Given:
+    assert request.description is not None
+    given = admin_descriptions.read(request.description, request.version)
+    is_below = request.place.kind is Kind.SUBSCRIPTION
+    if is_below != (given.form.kind == "subscription"):
+        raise ArgumentError(
+            f"A {given.form.element} does not belong to a {request.place.kind.value}."
+        )
+    return given
+
+
+def _described(request: AdminRequest, given: Given, now_ms: int) -> Description:
+    """The description of an entity that is to be made."""
+    place = request.place
+    settings = {**given.settings, "created_at_ms": now_ms}
+    if place.subscription is not None:
+        return SubscriptionDescription(place.entity, place.subscription, **settings)
+    rules = admin_grants.completed(given.authorization_rules, ())
+    kind = _TYPES[given.form.kind]
+    return kind(place.entity, **settings, authorization_rules=rules)
+
+
+def _changed(old: Description, given: Given) -> Description:
+    """The description of an entity that is to be changed: the old one's name."""
+    kept = {name: getattr(old, name) for name in _KEPT if hasattr(old, name)}
+    settings: dict[str, Any] = {**kept, **given.settings}
+    if isinstance(old, SubscriptionDescription):
+        return SubscriptionDescription(old.topic_name, old.name, **settings)
+    # Clients send back what they were shown.
+    if settings.get("max_size_in_megabytes") == shown_megabytes(old):
+        settings["max_size_in_megabytes"] = old.max_size_in_megabytes
+    rules = admin_grants.completed(given.authorization_rules, old.authorization_rules)
+    return type(old)(old.name, **settings, authorization_rules=rules)
+
+
+def _check_match(request: AdminRequest, entity: Entity) -> None:
+    wanted = (request.if_match or "").strip('"')
+    if wanted not in ("*", ticks(entity.updated_ms)):
+        raise PreconditionFailed
+
+
+def _check_forwards(
+    namespace: Namespace,
+    request: AdminRequest,
+    old: Description | None,
+    new: Description,
+) -> None:
+    """Refuse targets that do not exist, and new ones that the caller may not use."""
+    new.validate()
+    for key, field in (
+        ("forward_key", "forward_to"),
+        ("forward_dead_letter_key", "forward_dead_lettered_messages_to"),
+    ):
+        target = getattr(new, key, None)
+        if target is None:
+            continue
+        if target != getattr(old, key, None):
+            request.check_forward(field, target)
+        if namespace.entities.find(target) is None:
+            raise ArgumentError(
+                f"{field} leads to '{target}', which does not exist. Create it first."
+            )
+
+
+def _entry(status: int, entry: Entry) -> AdminReply:
+    etag = ticks(entry.updated_ms)
+    return AdminReply(status, write_entry(entry), ENTRY_TYPE, etag)

@@ -1,0 +1,124 @@
+"""Requests and answers of the administration API, without HTTP.
+
+Owns what an operation is given and gives back, and how an error becomes an answer: its
+status, its sub-code and its text, as the real service words them.
+Knows nothing about sockets, nor about what an operation does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from twinbus.errors import (
+    Bug,
+    BusyError,
+    CallerError,
+    EntityExists,
+    EntityNotFound,
+    PeerError,
+    QuotaExceeded,
+    StoreFault,
+    TwinbusError,
+    Unauthorized,
+)
+from twinbus.server.http.admin.filters import Filter
+from twinbus.server.http.admin.paths import Kind, Place
+from twinbus.server.http.admin.xml import ERROR_TYPE, Element, write_error
+
+
+class PreconditionFailed(CallerError):
+    """The entity has changed since the ETag of If-Match was given out."""
+
+
+class BodyTooLarge(CallerError):
+    """The body of the request is too large."""
+
+
+class MethodNotAllowed(CallerError):
+    """The method is not known for this path."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdminRequest:
+    """A request that may do what it asks for."""
+
+    method: str
+    place: Place
+    # The URL that was asked for, and the part of it up to the path.
+    url: str
+    root: str
+    version: str
+    if_match: str | None = None
+    skip: int = 0
+    top: int = 0
+    # Which entities of a list are wanted, and how the client wrote that.
+    wanted: Filter = lambda _facts: True
+    filter_text: str | None = None
+    description: Element | None = None
+    # Raises unless messages may be forwarded, or dead-lettered ones, to that target.
+    check_forward: Callable[[str, str], None] = lambda _field, _target: None
+
+
+@dataclass(frozen=True, slots=True)
+class AdminReply:
+    """An answer."""
+
+    status: int
+    body: str = ""
+    content_type: str | None = None
+    etag: str | None = None
+
+
+_STATUS: tuple[tuple[type[TwinbusError], int], ...] = (
+    (Unauthorized, 401),
+    (QuotaExceeded, 403),
+    (EntityNotFound, 404),
+    (MethodNotAllowed, 405),
+    (EntityExists, 409),
+    (PreconditionFailed, 412),
+    (BodyTooLarge, 413),
+    (CallerError, 400),
+    (PeerError, 400),
+    (BusyError, 503),
+    # Nothing was changed, and the store may recover by itself.
+    (StoreFault, 503),
+)
+
+_SUB_CODES = {
+    400: "SubCode=40000. Bad Request. ",
+    403: "SubCode=40301. Forbidden. ",
+    405: "SubCode=40500. Method Not Allowed. ",
+    412: "SubCode=41200. Precondition Failed. ",
+    413: "SubCode=41300. Request Entity Too Large. ",
+    503: "SubCode=50300. Server Busy. ",
+}
+
+
+def refusal(
+    error: TwinbusError, method: str, place: Place | None, namespace: str, now_ms: int
+) -> AdminReply:
+    """The answer that an error becomes."""
+    status = next((s for kind, s in _STATUS if isinstance(error, kind)), 500)
+    tracker = place.tracker(namespace) if place else namespace
+    detail = _detail(error, status, method, place, tracker)
+    return AdminReply(status, write_error(status, detail, tracker, now_ms), ERROR_TYPE)
+
+
+def _detail(
+    error: TwinbusError, status: int, method: str, place: Place | None, tracker: str
+) -> str:
+    is_entity = place is not None and place.kind is Kind.ENTITY
+    if status == 409:
+        if is_entity:
+            return f"SubCode=40900. Conflict. {error.text}"
+        return f"The messaging entity '{tracker}' already exists."
+    if status == 404:
+        if method == "DELETE":
+            return "No service is hosted at the specified address."
+        if is_entity:
+            return f"SubCode=40400. Not Found. {error.text}"
+        return f"Entity '{tracker}' was not found. {error.text}"
+    if isinstance(error, Bug):
+        return "SubCode=50000. Internal Server Error. The log of the server says more."
+    return _SUB_CODES.get(status, "") + error.text

@@ -1,0 +1,222 @@
+"""Administration over HTTP: the route, and the way of a request through a turn.
+
+Owns the order of things: the path is read, the caller is admitted, then the body is
+taken in, bounded, and the operation runs as a command of the host. So nobody without
+the right makes the server work, and no answer leaves before its change is on disk.
+Tokens are proved by `http/auth.py`, and `rights.allowed` decides.
+What an operation does is in `operations.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import re
+from contextlib import suppress
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from twinbus import limits
+from twinbus.core.names import EntityPath
+from twinbus.core.rights import Claim, Operation, allowed
+from twinbus.errors import ArgumentError, TwinbusError, Unauthorized
+from twinbus.server.access.port import NamespacePort
+from twinbus.server.broker.host import Host
+from twinbus.server.broker.namespace import Namespace
+from twinbus.server.http.admin.descriptions import STRICT_VERSION
+from twinbus.server.http.admin.filters import Filter, parse_filter
+from twinbus.server.http.admin.operations import perform
+from twinbus.server.http.admin.paths import Kind, Place, parse_place
+from twinbus.server.http.admin.replies import (
+    AdminReply,
+    AdminRequest,
+    BodyTooLarge,
+    refusal,
+)
+from twinbus.server.http.admin.values import read_integer
+from twinbus.server.http.admin.xml import read_description
+from twinbus.server.http.auth import Asked, Door, claim_in, proved
+from twinbus.server.http.request import check_authority, read_body
+
+_VERSION = re.compile(r"20[0-9]{2}-[0-9]{2}")
+# A body that was not read is not worth a connection.
+_CLOSING = frozenset({401, 413})
+# What the real service says first, whatever is wrong with a token.
+_INVALID = "claim is empty or token is invalid."
+# Where the token for the target of a field is.
+_FORWARD_TOKENS = {
+    "forward_to": "servicebussupplementaryauthorization",
+    "forward_dead_lettered_messages_to": "servicebusdlqsupplementaryauthorization",
+}
+
+
+def admin_route(port: NamespacePort) -> Route:
+    """Everything that no other route wants; it must be the last."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            reply = await _Exchange(port, request).run()
+        except ClientDisconnect:
+            return Response(status_code=400)
+        return _response(reply)
+
+    return Route("/{path:path}", answer, methods=["GET", "PUT", "DELETE"])
+
+
+def _response(reply: AdminReply) -> Response:
+    headers = {}
+    if reply.content_type is not None:
+        headers["Content-Type"] = reply.content_type
+    if reply.etag is not None:
+        headers["ETag"] = reply.etag
+    if reply.status in _CLOSING:
+        headers["Connection"] = "close"
+    return Response(reply.body, reply.status, headers)
+
+
+class _Exchange:
+    """One request and its answer."""
+
+    def __init__(self, port: NamespacePort, request: Request) -> None:
+        self._port = port
+        self._request = request
+        self._method = request.method
+        self._authority = request.headers.get("host", "")
+        self._host = port.choose(self._authority.partition(":")[0])
+        self._place: Place | None = None
+
+    async def run(self) -> AdminReply:
+        """Answer the request, whatever happens."""
+        try:
+            return await self._answer()
+        except TwinbusError as error:
+            namespace = self._host.namespace.name
+            now_ms = self._host.clock.now_ms()
+            return refusal(error, self._method, self._place, namespace, now_ms)
+
+    async def _answer(self) -> AdminReply:
+        check_authority(self._authority)
+        raw_path = bytes(self._request.scope["raw_path"]).decode("ascii", "replace")
+        place = self._place = parse_place(raw_path)
+        self._admit(place)
+        request = self._read(raw_path, place)
+        if self._method != "PUT":
+            return await _in_turn(self._host, request, 0)
+        body = await self._body()
+        described = dataclasses.replace(request, description=read_description(body))
+        return await _in_turn(self._host, described, len(body))
+
+    def _admit(self, place: Place) -> None:
+        """Return if the request may do that there; else raise `Unauthorized`."""
+        asked = Asked(place.scope, place.spelled, self._authority)
+        try:
+            claim = proved(self._request, asked, self._port, self._host)
+        except Unauthorized as error:
+            raise Unauthorized(f"{_INVALID} {error.text}") from None
+        allowed([claim], self._operation(place), place.scope, self._now_s())
+
+    def _now_s(self) -> int:
+        return self._host.token_clock.now_ms() // 1000
+
+    def _operation(self, place: Place) -> Operation:
+        if self._method == "DELETE":
+            return Operation.DELETE_ENTITY
+        if self._method == "PUT":
+            is_update = "if-match" in self._request.headers
+            return Operation.UPDATE_ENTITY if is_update else Operation.CREATE_ENTITY
+        if place.kind is Kind.NAMESPACE:
+            return Operation.READ_NAMESPACE
+        return Operation.LIST_ENTITIES if place.kind.is_list else Operation.READ_ENTITY
+
+    def _read(self, raw_path: str, place: Place) -> AdminRequest:
+        """The request without its body."""
+        query = self._request.query_params
+        version = query.get("api-version", STRICT_VERSION)
+        if not _VERSION.fullmatch(version):
+            raise ArgumentError("The api-version must be a year and a month: 2021-05.")
+        root = f"{self._request.scope['scheme']}://{self._authority}"
+        given = bytes(self._request.scope["query_string"]).decode("ascii", "replace")
+        return AdminRequest(
+            method=self._method,
+            place=place,
+            url=f"{root}{raw_path}?{given}" if given else f"{root}{raw_path}",
+            root=f"{root}/",
+            version=version,
+            if_match=self._request.headers.get("if-match"),
+            skip=_count(query.get("$skip", "0"), "$skip"),
+            top=_count(query.get("$top", str(limits.ADMIN_PAGE_ENTRIES_MAX)), "$top"),
+            wanted=_wanted(query.get("$filter"), place.kind),
+            filter_text=query.get("$filter"),
+            check_forward=self._check_forward,
+        )
+
+    def _check_forward(self, field: str, target: str) -> None:
+        """Return if the request may make an entity send to that target.
+
+        Who may change one queue could otherwise send to all others through it. The
+        right may come from the token for the target, or from the request's own.
+        """
+        asked = Asked(EntityPath(target), target, self._authority)
+        door = Door.of(self._port, self._host)
+        claims: list[Claim] = []
+        for name in (_FORWARD_TOKENS[field], "authorization"):
+            header = self._request.headers.get(name, "")
+            with suppress(Unauthorized):
+                claims.append(claim_in(header, asked, door, self._now_s()))
+        allowed(claims, Operation.SEND_LINK, asked.scope, self._now_s())
+
+    async def _body(self) -> bytes:
+        bytes_max = limits.ADMIN_BODY_BYTES_MAX
+        too_large = BodyTooLarge(f"A body has at most {bytes_max} bytes.")
+        return await read_body(self._request, bytes_max, too_large)
+
+
+def _wanted(text: str | None, kind: Kind) -> Filter:
+    """What `$filter` lets through; without it that is all."""
+    if text is None:
+        return lambda _facts: True
+    if not kind.is_list or kind is Kind.RULES:
+        raise ArgumentError(
+            "$filter is for lists of queues, topics and subscriptions. Leave it out."
+        )
+    return parse_filter(text, has_path=kind is not Kind.SUBSCRIPTIONS)
+
+
+def _count(text: str, name: str) -> int:
+    value = read_integer(name, text)
+    if value < 0:
+        raise ArgumentError(f"{name} must not be negative.")
+    return value
+
+
+class _Command:
+    """A request in a turn of the host (`host.Command`)."""
+
+    def __init__(self, request: AdminRequest, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        self.done: asyncio.Future[AdminReply] = asyncio.Future()
+        self._request = request
+        self._reply: AdminReply | None = None
+
+    def apply(self, namespace: Namespace, now_ms: int) -> None:
+        """Carry it out; a refusal changes nothing and is told after the turn."""
+        self._reply = perform(namespace, self._request, now_ms)
+
+    def release(self) -> None:
+        """It is on disk."""
+        assert self._reply is not None
+        if not self.done.done():
+            self.done.set_result(self._reply)
+
+    def fail(self, error: TwinbusError) -> None:
+        """It did not happen."""
+        if not self.done.done():
+            self.done.set_exception(error)
+
+
+async def _in_turn(host: Host, request: AdminRequest, size_bytes: int) -> AdminReply:
+    command = _Command(request, size_bytes)
+    host.submit(command)
+    return await command.done

@@ -1,0 +1,111 @@
+"""Health that means something: a message was sent and received a moment ago.
+
+Owns the probe, a command that goes the way of all others: it keeps a message, locks it
+and completes it, and is answered after the commit. So a server whose disk is full,
+whose store has stopped or whose commits hang says so. At most one probe waits at a
+time and its answer serves for a second, whoever asks and however often.
+Knows nothing about what else the namespace holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from twinbus.errors import Bug, TwinbusError
+from twinbus.server.broker.host import Host
+from twinbus.server.broker.namespace import Namespace
+from twinbus.store.base import PROBE, Lock, Record
+
+# What Microsoft's emulator answers, word for word.
+_HEALTHY = {"status": "healthy", "message": "Service is healthy."}
+# The longest that a probe may take. Orchestrators ask with timeouts of some seconds.
+_DEADLINE_SECONDS = 2.0
+_CACHED_SECONDS = 1.0
+_LOCK_MS = 60_000
+
+
+class _Probe:
+    """A message that comes and goes in one turn (`host.Command`)."""
+
+    size_bytes = 0
+
+    def __init__(self) -> None:
+        self.done: asyncio.Future[str | None] = asyncio.Future()
+
+    def apply(self, namespace: Namespace, now_ms: int) -> None:
+        """Send, receive and complete it."""
+        store = namespace.store
+        store.append(PROBE, [Record(b"", b"probe")], now_ms)
+        nonce, messages = store.lock(PROBE, 2, now_ms + _LOCK_MS, now_ms)
+        completed = store.complete([Lock(m.id, nonce) for m in messages], now_ms)
+        if [message.bare for message in messages] != [b"probe"] or not all(completed):
+            raise Bug("A message that was sent could not be received.")
+
+    def release(self) -> None:
+        """It is on disk."""
+        self.done.set_result(None)
+
+    def fail(self, error: TwinbusError) -> None:
+        """It did not happen."""
+        self.done.set_result(error.text)
+
+
+class Health:
+    """The health of one namespace."""
+
+    def __init__(
+        self,
+        host: Host,
+        deadline_seconds: float = _DEADLINE_SECONDS,
+        cached_seconds: float = _CACHED_SECONDS,
+    ) -> None:
+        self._host = host
+        self._deadline_seconds = deadline_seconds
+        self._cached_seconds = cached_seconds
+        self._probe: _Probe | None = None
+        self._answered_at = 0.0
+
+    async def problem(self) -> str | None:
+        """Why messages cannot be sent and received; None if they can."""
+        if self._host.fault is not None:
+            return self._host.fault.text
+        done = self._asked()
+        # Shielded in effect: what is waited for goes on when the wait is over.
+        await asyncio.wait([done], timeout=self._deadline_seconds)
+        if not done.done():
+            seconds = self._deadline_seconds
+            return f"A message could not be stored within {seconds:g} seconds."
+        return done.result()
+
+    def _asked(self) -> asyncio.Future[str | None]:
+        """The probe that is under way, or was answered just now, or else a new one."""
+        loop = asyncio.get_running_loop()
+        probe = self._probe
+        fresh_from = loop.time() - self._cached_seconds
+        if probe is None or (probe.done.done() and self._answered_at < fresh_from):
+            probe = self._probe = _Probe()
+            probe.done.add_done_callback(lambda _done: self._note(loop.time()))
+            self._host.submit(probe)
+        return probe.done
+
+    def _note(self, now: float) -> None:
+        self._answered_at = now
+
+
+def health_route(host: Host) -> Route:
+    """`GET /health`: 200 if a message can be sent and received, else 503 and why."""
+    health = Health(host)
+
+    async def answer(request: Request) -> Response:
+        del request
+        problem = await health.problem()
+        if problem is None:
+            return JSONResponse(_HEALTHY)
+        body = {"status": "unhealthy", "message": problem}
+        return JSONResponse(body, status_code=503)
+
+    return Route("/health", answer, methods=["GET"])

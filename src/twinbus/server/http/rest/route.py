@@ -1,0 +1,398 @@
+"""The REST data plane: send, receive and settle messages over HTTP.
+
+Owns the order of things: the path is read, the caller is admitted, the entity is found,
+and only then is a body taken in, bounded. Everything is a command or a consumer of the
+host, so no answer leaves before what it says is on disk. Status codes are the
+documented ones; texts say what to change.
+How a message looks in HTTP is in `messages.py`, how one is waited for in
+`receiving.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import urllib.parse
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Match, NoMatchFound
+from starlette.types import Receive, Scope, Send
+
+from twinbus import limits
+from twinbus.core.names import SubQueue
+from twinbus.core.rights import Claim, Right, RulesOf, allowed, standing
+from twinbus.errors import (
+    ArgumentError,
+    Bug,
+    BusyError,
+    CallerError,
+    EntityDisabled,
+    EntityNotFound,
+    LockLost,
+    MessageNotFound,
+    MessageTooLarge,
+    PeerError,
+    QuotaExceeded,
+    StoreFault,
+    TwinbusError,
+    Unauthorized,
+)
+from twinbus.server.access.port import NamespacePort
+from twinbus.server.broker.entities import Entity
+from twinbus.server.broker.host import Host
+from twinbus.server.broker.lock_tokens import lock_of, uuid_of
+from twinbus.server.broker.namespace import Namespace
+from twinbus.server.http.admin.xml import ERROR_TYPE, write_error
+from twinbus.server.http.auth import Asked, proved
+from twinbus.server.http.request import check_authority, read_body
+from twinbus.server.http.rest.messages import (
+    BATCH_TYPE,
+    Shown,
+    locked_until,
+    read_batch,
+    read_single,
+)
+from twinbus.server.http.rest.paths import Deed, Errand, find_errand
+from twinbus.server.http.rest.receiving import Catch, Caught
+from twinbus.store.base import SEQUENCE_BITS, Lock, Stored
+from twinbus.wire.message import sections
+from twinbus.wire.message.sections import Incoming
+
+# Where `http/server.py` leaves the headers with the names as the client wrote them.
+HEADERS_AS_SENT = "headers_as_sent"
+
+_T = TypeVar("_T")
+
+_SECONDS = re.compile(r"[0-9]{1,9}")
+# What the SDKs wait as well when a server is busy.
+_BUSY_SECONDS = 10
+
+# The documented codes. 410 is also what a lock that has ended is answered with on AMQP.
+_STATUS: tuple[tuple[type[TwinbusError], int], ...] = (
+    (Unauthorized, 401),
+    (QuotaExceeded, 403),
+    (MessageTooLarge, 403),
+    (EntityDisabled, 403),
+    (MessageNotFound, 404),
+    (EntityNotFound, 410),
+    (LockLost, 410),
+    (CallerError, 400),
+    (PeerError, 400),
+    (BusyError, 503),
+    (StoreFault, 500),
+)
+
+
+class RestRoute(BaseRoute):
+    """Takes the requests whose paths are those of the data plane."""
+
+    def __init__(self, port: NamespacePort) -> None:
+        self._port = port
+        self._catches: set[Catch] = set()
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Whether a request belongs here; it takes its errand along."""
+        if scope["type"] != "http":
+            return Match.NONE, {}
+        raw_path = bytes(scope["raw_path"]).decode("ascii", "replace")
+        errand = find_errand(scope["method"], raw_path)
+        if errand is None:
+            return Match.NONE, {}
+        return Match.FULL, {"errand": errand}
+
+    def url_path_for(self, name: str, /, **path_params: Any) -> Any:
+        """Nothing here has a name."""
+        raise NoMatchFound(name, path_params)
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, whatever happens."""
+        request = Request(scope, receive)
+        exchange = _Exchange(self._port, request, self._catches)
+        try:
+            response = await exchange.answer()
+        except ClientDisconnect:
+            return
+        except TwinbusError as error:
+            response = exchange.refusal(error)
+        await response(scope, receive, send)
+
+    def close(self) -> None:
+        """The server stops: nobody waits any longer."""
+        for catch in list(self._catches):
+            catch.fail(BusyError("The server is shutting down. Try again."))
+
+
+class _Exchange:
+    """One request and its answer."""
+
+    def __init__(
+        self, port: NamespacePort, request: Request, catches: set[Catch]
+    ) -> None:
+        self._port = port
+        self._request = request
+        self._catches = catches
+        self._errand: Errand = request.scope["errand"]
+        self._authority = request.headers.get("host", "")
+        self._host: Host = port.choose(self._authority.partition(":")[0])
+
+    async def answer(self) -> Response:
+        """Admit the request and carry it out; refusals are raised."""
+        check_authority(self._authority)
+        claim = self._admit()
+        errand = self._errand
+        entity = self._host.namespace.entities.get(errand.path)
+        if errand.deed is Deed.SEND:
+            return await self._send(entity)
+        if entity.kind == "topic":
+            raise CallerError(
+                f"'{errand.path.text}' is a topic. Use one of its subscriptions."
+            )
+        if errand.deed in (Deed.LOCK, Deed.TAKE):
+            return await self._receive(entity, claim)
+        return await self._settle(entity)
+
+    def _admit(self) -> Claim:
+        """What gives the caller the right; `Unauthorized` if nothing does."""
+        errand = self._errand
+        asked = Asked(errand.path, errand.spelled, self._authority)
+        now_s = self._host.token_clock.now_ms() // 1000
+        claim = proved(self._request, asked, self._port, self._host)
+        allowed([claim], errand.deed.operation, errand.path, now_s)
+        return claim
+
+    def refusal(self, error: TwinbusError) -> Response:
+        """The answer that an error becomes."""
+        status = next((s for kind, s in _STATUS if isinstance(error, kind)), 500)
+        text = error.text
+        if isinstance(error, Bug):
+            text = "The request failed. The log of the server says more."
+        tracker = f"{self._host.namespace.name}:{self._errand.path.text}"
+        body = write_error(status, text, tracker, self._host.clock.now_ms())
+        headers = {"Content-Type": ERROR_TYPE}
+        if status == 503:
+            headers["Retry-After"] = str(_BUSY_SECONDS)
+        if self._errand.deed is Deed.SEND:
+            # A body that was not read is not worth a connection.
+            headers["Connection"] = "close"
+        return Response(body, status, headers)
+
+    # -- send --------------------------------------------------------------------------
+
+    async def _send(self, entity: Entity) -> Response:
+        path = self._errand.path
+        if path.sub_queue is not SubQueue.NONE or entity.kind == "subscription":
+            raise CallerError(
+                f"'{path.text}' cannot be sent to. Send to the queue or topic itself."
+            )
+        await self._room()
+        body = await self._body(entity)
+        content_type = self._request.headers.get("content-type", "")
+        if content_type.partition(";")[0].strip().lower() == BATCH_TYPE:
+            messages = read_batch(body)
+        else:
+            state: dict[str, Any] = self._request.scope.get("state", {})
+            headers = state.get(HEADERS_AS_SENT, self._request.headers.raw)
+            messages = [read_single(headers, body)]
+        await self._in_turn(_sending(entity, messages), len(body))
+        headers_out = {"Content-Type": content_type} if content_type else {}
+        return Response(status_code=201, headers=headers_out)
+
+    async def _room(self) -> None:
+        """Wait until the store has caught up, before more is taken in."""
+        while self._host.crowded:
+            room = asyncio.Event()
+            self._host.on_room.append(room.set)
+            await room.wait()
+
+    async def _body(self, entity: Entity) -> bytes:
+        bytes_max = entity.message_bytes_max
+        too_large = MessageTooLarge(
+            f"The body has more than {bytes_max} bytes, the most that "
+            f"'{entity.name}' takes."
+        )
+        return await read_body(self._request, bytes_max, too_large)
+
+    # -- receive -----------------------------------------------------------------------
+
+    async def _receive(self, entity: Entity, claim: Claim) -> Response:
+        path = self._errand.path
+        if entity.requires_session and path.sub_queue is SubQueue.NONE:
+            raise CallerError(
+                f"'{path.text}' requires sessions, which HTTP does not have. Use AMQP."
+            )
+        if not entity.description.status.can_receive:
+            raise EntityDisabled(f"'{entity.name}' is disabled for receiving.")
+        locks = self._errand.deed is Deed.LOCK
+        catch = Catch(self._host, entity, entity.container(path.sub_queue), locks)
+        # Nobody waits longer than his token lets him.
+        left_seconds = claim.expires_s - self._host.token_clock.now_ms() / 1000
+        wait_seconds = min(self._wait_seconds(), left_seconds)
+        # There is no body; whatever comes next is the client going away.
+        too_large = ArgumentError("A receive has no body. Leave it out.")
+        await read_body(self._request, limits.HANDSHAKE_BYTES_MAX, too_large)
+        gone: asyncio.Future[Any] = asyncio.ensure_future(self._gone())
+        waiter = _Waiter(catch, claim, lambda key: self._port.rules_of(self._host, key))
+        self._host.claim_holders.add(waiter)
+        self._catches.add(catch)
+        catch.open(wait_seconds)
+        try:
+            waiting: set[asyncio.Future[Any]] = {catch.done, gone}
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if gone.done():
+                if catch.done.done() and (caught := catch.done.result()) is not None:
+                    catch.give_back(caught)
+                raise ClientDisconnect
+            caught = catch.done.result()
+        finally:
+            gone.cancel()
+            self._host.claim_holders.discard(waiter)
+            self._catches.discard(catch)
+            catch.close()
+        return Response(status_code=204) if caught is None else self._shown(caught)
+
+    async def _gone(self) -> None:
+        """Return when the client has gone."""
+        while (await self._request.receive())["type"] != "http.disconnect":
+            pass
+
+    def _wait_seconds(self) -> int:
+        text = self._request.query_params.get("timeout")
+        if text is None:
+            return limits.REST_WAIT_SECONDS_MAX
+        if not _SECONDS.fullmatch(text):
+            raise ArgumentError("The timeout must be a whole number of seconds.")
+        return min(int(text), limits.REST_WAIT_SECONDS_MAX)
+
+    def _shown(self, caught: Caught) -> Response:
+        shown = Shown(*caught)
+        response = Response(shown.body, 200 if caught.lock is None else 201)
+        if caught.lock is not None:
+            response.headers["Location"] = self._location(caught.lock)
+        for name, value in shown.headers:
+            # Names of properties keep their capital letters.
+            response.raw_headers.append((name.encode("ascii"), value.encode("ascii")))
+        return response
+
+    def _location(self, lock: Lock) -> str:
+        scheme = self._request.scope["scheme"]
+        path = urllib.parse.quote(self._errand.path.text, safe="/$~")
+        number = lock.id & ((1 << SEQUENCE_BITS) - 1)
+        root = f"{scheme}://{self._authority}"
+        return f"{root}/{path}/messages/{number}/{uuid_of(lock)}"
+
+    # -- settle ------------------------------------------------------------------------
+
+    async def _settle(self, entity: Entity) -> Response:
+        errand = self._errand
+        container = entity.container(errand.path.sub_queue)
+        lock = lock_of(errand.token)
+
+        def work(namespace: Namespace, now_ms: int) -> int | None:
+            if namespace.entities.find(entity.key) is not entity:
+                raise EntityNotFound(entity.name)
+            stored = _held(namespace, container, lock, errand.message, now_ms)
+            if errand.deed is Deed.COMPLETE:
+                namespace.complete([lock], now_ms)
+            elif errand.deed is Deed.UNLOCK:
+                namespace.abandon(lock, None, now_ms)
+            else:
+                return _renew(namespace, entity, lock, stored, now_ms)
+            return None
+
+        until_ms = await self._in_turn(work)
+        headers = {}
+        if until_ms is not None:
+            headers["BrokerProperties"] = locked_until(until_ms)
+        return Response(status_code=200, headers=headers)
+
+    async def _in_turn(
+        self, work: Callable[[Namespace, int], _T], size_bytes: int = 0
+    ) -> _T:
+        command = _Work(work, size_bytes)
+        self._host.submit(command)
+        return await command.done
+
+
+class _Waiter:
+    """Somebody who waits for a message with a claim (`host.ClaimHolder`)."""
+
+    def __init__(self, catch: Catch, claim: Claim, rules_of: RulesOf) -> None:
+        self._catch = catch
+        self._claim = claim
+        self._rules_of = rules_of
+
+    def rules_changed(self) -> None:
+        """Who lost his key waits no longer."""
+        left = standing(self._claim, self._rules_of)
+        if left is None or Right.LISTEN not in left.rights:
+            self._catch.refuse(Unauthorized("The key of the token is gone."))
+
+
+def _sending(
+    entity: Entity, messages: Sequence[Incoming]
+) -> Callable[[Namespace, int], None]:
+    def work(namespace: Namespace, now_ms: int) -> None:
+        if namespace.entities.find(entity.key) is not entity:
+            raise EntityNotFound(entity.name)
+        namespace.send(entity, messages, now_ms)
+
+    return work
+
+
+def _held(
+    namespace: Namespace, container: int, lock: Lock, message: str, now_ms: int
+) -> Stored:
+    """The message that the lock holds, if it is the one that the path names."""
+    number = lock.id & ((1 << SEQUENCE_BITS) - 1)
+    if lock.id >> SEQUENCE_BITS != container:
+        raise MessageNotFound("There is no message with that lock token here.")
+    stored = namespace.store.held(lock, now_ms)
+    if stored is None:
+        if namespace.store.find(container, [number]):
+            raise LockLost
+        raise MessageNotFound("There is no message with that lock token.")
+    message_id = sections.read_properties(stored.bare)[sections.MESSAGE_ID]
+    if message not in (str(number), str(message_id)):
+        raise MessageNotFound(
+            "The lock token belongs to a message with another id and sequence number."
+        )
+    return stored
+
+
+def _renew(
+    namespace: Namespace, entity: Entity, lock: Lock, stored: Stored, now_ms: int
+) -> int:
+    if stored.session is not None:
+        raise CallerError(
+            "A message of a session is locked with its session. Use AMQP to renew it."
+        )
+    until_ms = now_ms + entity.lock_ms
+    namespace.store.renew(lock, until_ms, now_ms)
+    return until_ms
+
+
+class _Work(Generic[_T]):
+    """Something to be done in a turn (`host.Command`)."""
+
+    def __init__(self, work: Callable[[Namespace, int], _T], size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        self.done: asyncio.Future[_T] = asyncio.Future()
+        self._work = work
+        self._result: list[_T] = []
+
+    def apply(self, namespace: Namespace, now_ms: int) -> None:
+        """Do it."""
+        self._result.append(self._work(namespace, now_ms))
+
+    def release(self) -> None:
+        """It is on disk."""
+        if not self.done.done():
+            self.done.set_result(self._result[0])
+
+    def fail(self, error: TwinbusError) -> None:
+        """It did not happen."""
+        if not self.done.done():
+            self.done.set_exception(error)

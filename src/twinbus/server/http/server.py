@@ -1,0 +1,275 @@
+"""HTTP of a namespace: messages, health, metrics, and the way in for WebSockets.
+
+Owns the list of routes, which other parts may extend, and the time that a client may
+take: for the head of each request, for its body, and to read the answer. Runs in the
+server's own loop, on sockets that it is given; it installs no signal handlers, no log
+and no timers that tick while nothing happens.
+Knows nothing about AMQP: `websocket.py` hands bytes to a connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+import h11
+from starlette.applications import Starlette
+from starlette.routing import BaseRoute
+from uvicorn import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from twinbus import limits
+from twinbus.server.access.port import NamespacePort
+from twinbus.server.http.admin.route import admin_route
+from twinbus.server.http.health import health_route
+from twinbus.server.http.metrics import metrics_route
+from twinbus.server.http.rest.route import HEADERS_AS_SENT, RestRoute
+from twinbus.server.http.upkeep import UpkeepRoute
+from twinbus.server.http.websocket import WebSocketProtocol
+
+log = logging.getLogger("twinbus.http")
+
+# How long requests in hand, and then clients that read slowly, are waited for.
+_CLOSE_SECONDS_MAX = 1.0
+_CLOSE_POLL_SECONDS = 0.01
+
+
+class _Reader(h11.Connection):
+    """Reads requests, and remembers how they spelled the names of their headers."""
+
+    def __init__(self, state: dict[str, Any]) -> None:
+        # Properties of messages are headers; before a claim no peer may send more.
+        super().__init__(h11.SERVER, limits.HANDSHAKE_BYTES_MAX)
+        self._state = state
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA | h11.PAUSED]:
+        """The next part of a request."""
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self._state[HEADERS_AS_SENT] = event.headers.raw_items()
+        return event
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a client may take, in seconds."""
+
+    # For the head of a request; also for what is left of a body that nobody reads.
+    head: float = limits.HANDSHAKE_SECONDS_MAX
+    # For a body, and one more for so many bytes of it.
+    body: float = limits.HTTP_BODY_SECONDS_MAX
+    body_bytes_per_second: int = limits.HTTP_BODY_BYTES_PER_SECOND_MIN
+    # Without reading what it is sent.
+    stall: float = limits.WRITE_STALL_SECONDS_MAX
+
+
+class _Owed(enum.Enum):
+    """What the server waits for."""
+
+    NOTHING = enum.auto()
+    HEAD = enum.auto()
+    BODY = enum.auto()
+    # Of a body, after the answer: there is nobody who wants it.
+    REST = enum.auto()
+
+
+class _Http(H11Protocol):
+    """A client of the HTTP server, which must send what it began in time.
+
+    Between requests uvicorn keeps the time (keep-alive), and after an upgrade the AMQP
+    connection does.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        patience: Patience | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state)
+        self.conn = _Reader(app_state)
+        self._patience = patience or Patience()
+        self._owed = _Owed.NOTHING
+        self._owed_since = 0.0
+        self._owed_bytes = 0
+        self._deadline: asyncio.TimerHandle | None = None
+        self._stall: asyncio.TimerHandle | None = None
+
+    # -- what the transport calls ------------------------------------------------------
+
+    def connection_made(  # type: ignore[override]
+        self, transport: asyncio.Transport
+    ) -> None:
+        super().connection_made(transport)
+        self._expect(_Owed.HEAD)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes came."""
+        self._owed_bytes += len(data)
+        super().data_received(data)
+        self._look()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone."""
+        super().connection_lost(exc)
+        self._expect(_Owed.NOTHING)
+        self._end_stall()
+
+    def pause_writing(self) -> None:
+        """The client reads too slowly."""
+        super().pause_writing()
+        self._begin_stall()
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        super().resume_writing()
+        self._end_stall()
+
+    # -- what uvicorn calls ------------------------------------------------------------
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        """The socket goes to another protocol, and so does the care for it."""
+        self._expect(_Owed.NOTHING)
+        super().handle_websocket_upgrade(event)
+
+    def on_response_complete(self) -> None:
+        """An answer was written; the next request may be here already."""
+        super().on_response_complete()
+        self._look()
+
+    # -- time ------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """See what the client owes now; a debt that it had already gets no new time."""
+        if self.transport.get_protocol() is not self:
+            return
+        if self.transport.is_closing():
+            # Who does not read the last answer would keep the socket for ever.
+            self._expect(_Owed.NOTHING)
+            self._begin_stall()
+            return
+        owed = self._find_owed()
+        if owed is not self._owed:
+            self._expect(owed)
+
+    def _find_owed(self) -> _Owed:
+        state = self.conn.their_state
+        if state is h11.SEND_BODY:
+            return _Owed.REST if self.cycle.response_complete else _Owed.BODY
+        if state is not h11.IDLE:
+            return _Owed.NOTHING
+        # The first head is owed from the start, all others when they have begun.
+        is_first = cast("Any", self.cycle) is None
+        return _Owed.HEAD if is_first or self.conn.trailing_data[0] else _Owed.NOTHING
+
+    def _expect(self, owed: _Owed) -> None:
+        self._owed = owed
+        self._owed_since = self.loop.time()
+        self._owed_bytes = 0
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        if owed is not _Owed.NOTHING:
+            self._deadline = self.loop.call_at(self._end(), self._check)
+
+    def _end(self) -> float:
+        """When what is owed must be there."""
+        patience = self._patience
+        if self._owed is not _Owed.BODY:
+            return self._owed_since + patience.head
+        earned = self._owed_bytes / patience.body_bytes_per_second
+        return self._owed_since + patience.body + earned
+
+    def _check(self) -> None:
+        if self.flow.read_paused:
+            # It cannot go on because we do not: the store has to catch up first.
+            self._owed_since = self.loop.time()
+        end = self._end()
+        if self.loop.time() < end:
+            self._deadline = self.loop.call_at(end, self._check)
+        elif not self.transport.is_closing():
+            log.warning("closing %s: its request did not come in time", self.client)
+            self.transport.abort()
+
+    def abort(self) -> None:
+        """End it at once."""
+        self.transport.abort()
+
+    def _begin_stall(self) -> None:
+        if self._stall is None:
+            self._stall = self.loop.call_later(
+                self._patience.stall, self.transport.abort
+            )
+
+    def _end_stall(self) -> None:
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None
+
+
+class HttpServer:
+    """The HTTP side of a namespace; serves any number of sockets."""
+
+    def __init__(
+        self,
+        port: NamespacePort,
+        connect: Callable[[NamespacePort], asyncio.Protocol],
+        patience: Patience | None = None,
+    ) -> None:
+        self._patience = patience or Patience()
+        self._rest = RestRoute(port)
+        self.routes: list[BaseRoute] = [
+            health_route(port.host),
+            metrics_route(port),
+            UpkeepRoute(port),
+            self._rest,
+        ]
+        self._connect = connect
+        self._port = port
+        self._state = ServerState()
+        self._config: Config | None = None
+
+    def protocol(self) -> asyncio.Protocol:
+        """A protocol for a new connection."""
+        config = self._config or self._load()
+        app_state: dict[str, Any] = {"connect": lambda: self._connect(self._port)}
+        return _Http(config, self._state, app_state, self._patience)
+
+    def _load(self) -> Config:
+        self._config = Config(
+            # The last one takes every path that the others leave.
+            Starlette(routes=[*self.routes, admin_route(self._port)]),
+            http=_Http,
+            ws=WebSocketProtocol,
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            limit_concurrency=limits.CONNECTIONS_MAX,
+        )
+        self._config.load()
+        return self._config
+
+    async def close(self) -> None:
+        """End all connections; requests in hand are answered first."""
+        loop = asyncio.get_running_loop()
+        self._rest.close()
+        for connection in list(self._state.connections):
+            cast("Any", connection).shutdown()
+        if self._state.tasks:
+            await asyncio.wait(self._state.tasks, timeout=_CLOSE_SECONDS_MAX)
+        end = loop.time() + _CLOSE_SECONDS_MAX
+        # They go by themselves when the last answer is read: there is no event for it.
+        while self._state.connections and loop.time() < end:  # noqa: ASYNC110
+            await asyncio.sleep(_CLOSE_POLL_SECONDS)
+        for connection in list(self._state.connections):
+            cast("Any", connection).abort()

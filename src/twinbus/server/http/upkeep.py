@@ -1,0 +1,259 @@
+"""Upkeep of a running namespace over HTTP: its keys, purge and reset.
+
+Owns the order of things: the path is read, the caller is admitted, the body is taken
+in, bounded, and the work runs as a command of the host. So no answer leaves before its
+change is on disk, and a key that was replaced has ended when the answer comes.
+Bodies are JSON, shaped as Azure's Resource Manager has it for a namespace's rules.
+Everything needs Manage, on the namespace or, for a purge, on the entity; `listKeys` and
+`regenerateKeys` are the only answers with keys in them.
+What is a path of this is in `upkeep_paths.py`; what a purge is, in `maintenance.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Match, NoMatchFound
+from starlette.types import Receive, Scope, Send
+
+from twinbus import limits
+from twinbus.core.rights import (
+    AuthorizationRule,
+    Right,
+    allowed,
+    format_rights,
+    parse_rights,
+)
+from twinbus.errors import (
+    ArgumentError,
+    Bug,
+    BusyError,
+    CallerError,
+    EntityExists,
+    EntityNotFound,
+    StoreFault,
+    TwinbusError,
+    Unauthorized,
+)
+from twinbus.server.access.port import NamespacePort
+from twinbus.server.broker import keys
+from twinbus.server.broker.host import Host
+from twinbus.server.broker.maintenance import in_turn, purge_in_turn, reset_in_turn
+from twinbus.server.broker.namespace import Namespace
+from twinbus.server.http.admin.replies import BodyTooLarge, MethodNotAllowed
+from twinbus.server.http.auth import Asked, proved
+from twinbus.server.http.request import check_authority, read_body
+from twinbus.server.http.upkeep_paths import Chore, Task, find_task
+
+log = logging.getLogger("twinbus.upkeep")
+
+_STATUS: tuple[tuple[type[TwinbusError], int], ...] = (
+    (Unauthorized, 401),
+    (EntityNotFound, 404),
+    (MethodNotAllowed, 405),
+    (EntityExists, 409),
+    (BodyTooLarge, 413),
+    (CallerError, 400),
+    (BusyError, 503),
+    (StoreFault, 503),
+)
+_KEY_TYPES = {"PrimaryKey": False, "SecondaryKey": True}
+
+
+class UpkeepRoute(BaseRoute):
+    """Takes the requests whose paths are those of `upkeep_paths.py`."""
+
+    def __init__(self, port: NamespacePort) -> None:
+        self._port = port
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Whether a request belongs here; it takes its task along."""
+        if scope["type"] != "http":
+            return Match.NONE, {}
+        raw_path = bytes(scope["raw_path"]).decode("ascii", "replace")
+        task = find_task(scope["method"], raw_path)
+        if task is None:
+            return Match.NONE, {}
+        return Match.FULL, {"task": task}
+
+    def url_path_for(self, name: str, /, **path_params: Any) -> Any:
+        """Nothing here has a name."""
+        raise NoMatchFound(name, path_params)
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, whatever happens."""
+        exchange = _Exchange(self._port, Request(scope, receive))
+        try:
+            response = await exchange.answer()
+        except ClientDisconnect:
+            return
+        except TwinbusError as error:
+            response = _refusal(error)
+        await response(scope, receive, send)
+
+
+def _refusal(error: TwinbusError) -> Response:
+    status = next((s for kind, s in _STATUS if isinstance(error, kind)), 500)
+    text = error.text
+    if isinstance(error, Bug):
+        text = "The request failed. The log of the server says more."
+    body = {"error": {"code": type(error).__name__, "message": text}}
+    # A body that was not read is not worth a connection.
+    return JSONResponse(body, status, {"Connection": "close"})
+
+
+class _Exchange:
+    """One request and its answer."""
+
+    def __init__(self, port: NamespacePort, request: Request) -> None:
+        self._port = port
+        self._request = request
+        self._task: Task = request.scope["task"]
+        self._authority = request.headers.get("host", "")
+        self._host: Host = port.choose(self._authority.partition(":")[0])
+        self._answers: dict[Chore, Callable[[], Awaitable[Any]]] = {
+            Chore.PURGE: self._purge,
+            Chore.RESET: self._reset,
+            Chore.LIST_RULES: self._list_rules,
+            Chore.PUT_RULE: self._put_rule,
+            Chore.DELETE_RULE: self._delete_rule,
+            Chore.LIST_KEYS: self._list_keys,
+            Chore.REGENERATE: self._regenerate,
+        }
+
+    async def answer(self) -> Response:
+        """Admit the request and carry it out; refusals are raised."""
+        check_authority(self._authority)
+        task = self._task
+        asked = Asked(task.path, task.spelled, self._authority)
+        claim = proved(self._request, asked, self._port, self._host)
+        now_s = self._host.token_clock.now_ms() // 1000
+        allowed([claim], task.operation, task.path, now_s)
+        work = self._answers.get(task.chore)
+        if work is None:
+            method = self._request.method
+            raise MethodNotAllowed(f"{method} is not known for /{task.spelled}.")
+        return JSONResponse(await work(), headers={"Cache-Control": "no-store"})
+
+    # -- messages and entities ---------------------------------------------------------
+
+    async def _purge(self) -> dict[str, Any]:
+        purged = await purge_in_turn(self._host, self._task.path)
+        log.info("purged %r: %d messages", self._task.path.text, purged)
+        return {"purged": purged}
+
+    async def _reset(self) -> dict[str, Any]:
+        namespace = self._host.namespace
+        deleted = await reset_in_turn(self._host, namespace.config)
+        log.info("reset: %d entities deleted", deleted)
+        return {"deleted": deleted, "made": len(namespace.entities)}
+
+    # -- authorization rules -----------------------------------------------------------
+
+    async def _list_rules(self) -> dict[str, Any]:
+        return {"value": [_described(rule) for rule in self._host.namespace.rules]}
+
+    async def _put_rule(self) -> dict[str, Any]:
+        properties = (await self._json("properties")).get("properties", {})
+        if not isinstance(properties, dict) or properties.keys() != {"rights"}:
+            raise ArgumentError(
+                'The body must be {"properties": {"rights": [...]}} with Send, Listen '
+                "or Manage in the list."
+            )
+        rights = _rights(properties["rights"])
+        only_new = self._request.headers.get("if-none-match") == "*"
+
+        def change(namespace: Namespace, now_ms: int) -> AuthorizationRule:
+            self._check_not_configured(namespace)
+            if only_new and self._task.rule in {one.name for one in namespace.rules}:
+                raise EntityExists(
+                    f"The authorization rule '{self._task.rule}' already exists."
+                )
+            return namespace.change_rules(
+                lambda store: keys.put_rule(store, self._task.rule, rights, now_ms)
+            )
+
+        rule = await in_turn(self._host, change)
+        log.info("the authorization rule %r gives %s", rule.name, rule.rights)
+        return _described(rule)
+
+    async def _delete_rule(self) -> dict[str, Any]:
+        def change(namespace: Namespace, now_ms: int) -> None:
+            self._check_not_configured(namespace)
+            namespace.change_rules(
+                lambda store: keys.delete_rule(store, self._task.rule, now_ms)
+            )
+
+        await in_turn(self._host, change)
+        log.info("the authorization rule %r is deleted", self._task.rule)
+        return {"deleted": self._task.rule}
+
+    async def _list_keys(self) -> dict[str, Any]:
+        return _keys(keys.find_rule(self._host.namespace.rules, self._task.rule))
+
+    async def _regenerate(self) -> dict[str, Any]:
+        body = await self._json("keyType")
+        secondary = _KEY_TYPES.get(str(body.get("keyType")))
+        if secondary is None:
+            raise ArgumentError("keyType must be PrimaryKey or SecondaryKey.")
+
+        def change(namespace: Namespace, now_ms: int) -> AuthorizationRule:
+            self._check_not_configured(namespace)
+            return namespace.change_rules(
+                lambda store: keys.regenerate_key(
+                    store, self._task.rule, now_ms, secondary=secondary
+                )
+            )
+
+        rule = await in_turn(self._host, change)
+        log.info("the authorization rule %r has another %s", rule.name, body["keyType"])
+        return _keys(rule)
+
+    def _check_not_configured(self, namespace: Namespace) -> None:
+        """A key of the file would come back, leaked or not, with the next start."""
+        for rule in namespace.config.authorization_rules:
+            if rule.name == self._task.rule:
+                raise ArgumentError(
+                    f"The authorization rule '{rule.name}' is in the configuration "
+                    "file. Change it there, and start the server again."
+                )
+
+    async def _json(self, field: str) -> dict[str, Any]:
+        """The body, which has no other field than that."""
+        too_large = BodyTooLarge(
+            f"A body has at most {limits.ADMIN_BODY_BYTES_MAX} bytes."
+        )
+        body = await read_body(self._request, limits.ADMIN_BODY_BYTES_MAX, too_large)
+        try:
+            value = json.loads(body)
+        except (ValueError, RecursionError):
+            raise ArgumentError("The body is not JSON.") from None
+        if not isinstance(value, dict) or value.keys() - {field}:
+            raise ArgumentError(f"The body must be an object with '{field}' alone.")
+        return value
+
+
+def _rights(given: object) -> Right:
+    if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
+        raise ArgumentError("The rights must be a list of Send, Listen or Manage.")
+    return parse_rights(given)
+
+
+def _described(rule: AuthorizationRule) -> dict[str, Any]:
+    properties = {"rights": list(format_rights(rule.rights))}
+    return {"name": rule.name, "properties": properties}
+
+
+def _keys(rule: AuthorizationRule) -> dict[str, Any]:
+    secondary = rule.secondary_key
+    return {
+        "keyName": rule.name,
+        "primaryKey": rule.primary_key.reveal(),
+        "secondaryKey": secondary.reveal() if secondary else None,
+        "rights": list(format_rights(rule.rights)),
+    }

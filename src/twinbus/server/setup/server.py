@@ -1,0 +1,341 @@
+"""Starts and stops a server: its namespaces, their hosts and their listeners.
+
+Owns the order of things. To start: ports, folders, keys, configuration, hosts, and only
+then clients, so that nobody is let in before the namespace is whole. To stop:
+listeners, connections, hosts, so that what was accepted is on disk. If a start fails
+half way, what was opened is closed again. Knows nothing about the command line or about
+what a connection does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from twinbus.clock import Clock, SystemClock
+from twinbus.core import names, sas
+from twinbus.core.rights import AuthorizationRule
+from twinbus.errors import TwinbusError
+from twinbus.server.access.entrance import Entrance, ProtocolFactory
+from twinbus.server.access.jwt import BearerTokens, JwtOptions
+from twinbus.server.access.port import NamespacePort
+from twinbus.server.broker import keys
+from twinbus.server.broker.host import Host
+from twinbus.server.broker.namespace import Namespace
+from twinbus.server.broker.provision import provision
+from twinbus.server.setup import listener
+from twinbus.server.setup.config import NamespaceConfig
+from twinbus.server.setup.listener import ListenOptions
+from twinbus.store.sqlite.store import SqliteStore
+from twinbus.wire.performatives import Error
+
+if TYPE_CHECKING:
+    from twinbus.server.http.server import HttpServer
+    from twinbus.server.setup.certificates import TlsOptions
+
+log = logging.getLogger("twinbus.server")
+
+_EVERY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 - to compare with
+_HTTP = "twinbus.server.http.server"
+# How long slow readers keep a stopping server, and how often it looks.
+_CLOSE_SECONDS_MAX = 2.0
+_CLOSE_POLL_SECONDS = 0.01
+
+Connect = Callable[[NamespacePort], asyncio.Protocol]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """What a server is asked to be."""
+
+    namespaces: Sequence[NamespaceConfig]
+    data: Path
+    listen: ListenOptions
+    # The emulator's documented key works; for loopback only.
+    dev: bool = False
+    tls: TlsOptions | None = None
+    # Messages per second of each namespace that its configuration does not limit.
+    message_rate: int | None = None
+    # Whose bearer tokens are accepted, where the configuration does not say.
+    jwt: JwtOptions | None = None
+    # Messages and entities are gone when the server stops; for tests.
+    in_memory: bool = False
+
+
+def open_namespace(data: Path | None, name: str, rate: int | None = None) -> Namespace:
+    """Open a namespace's folder, which is made if it is not there.
+
+    Without `data` it lives in memory. The caller closes its store. `ConfigError` if
+    another process has the folder.
+    """
+    names.check_namespace_name(name)
+    if data is None:
+        return Namespace(name, SqliteStore.memory(), rate=rate)
+    # Names of hosts have no case, so neither do the folders.
+    store = SqliteStore.open(data / name.lower())
+    try:
+        return Namespace(name, store, rate=rate)
+    except BaseException:
+        store.close()
+        raise
+
+
+def set_up(namespace: Namespace, config: NamespaceConfig, now_ms: int) -> None:
+    """Make the keys and entities that a namespace must have, all or nothing."""
+    store = namespace.store
+    store.begin()
+    try:
+        namespace.change_rules(lambda store: keys.ensure_root(store, now_ms))
+        namespace.note_created(now_ms)
+        namespace.config = config
+        provision(namespace, config, now_ms)
+        store.commit()
+    except BaseException:
+        store.rollback()
+        raise
+
+
+class Supervisor:
+    """A running server."""
+
+    def __init__(
+        self,
+        options: ServerOptions,
+        clock: Clock | None = None,
+        connect: Connect | None = None,
+    ) -> None:
+        self.options = options
+        self.ports: dict[str, NamespacePort] = {}
+        self._clock = clock or SystemClock()
+        self._connect = connect or _server_connection()
+        self._tokens: dict[Host, BearerTokens] = {}
+        self._bound: dict[str, dict[str, socket.socket]] = {}
+        self._entrances: list[Entrance] = []
+        self._http: list[HttpServer] = []
+        self._joining: asyncio.Task[None] | None = None
+        self._tls: ssl.SSLContext | None = None
+        self._ca_file: Path | None = None
+
+    # -- starting ------------------------------------------------------------------
+
+    async def start(self) -> dict[str, Any]:
+        """Start everything; returns what the ready line says."""
+        try:
+            self._bind()
+            self._prepare_tls()
+            for config in self.options.namespaces:
+                self._open(config)
+            hosts = {name.lower(): port.host for name, port in self.ports.items()}
+            for port in self.ports.values():
+                port.hosts = hosts
+            for name in self.ports:
+                self._listen(name)
+            if listener.HTTP_KINDS & set(self.options.listen.first_ports):
+                self._joining = asyncio.create_task(self._join_http())
+                self._joining.add_done_callback(_report)
+        except BaseException:
+            await self.stop()
+            raise
+        return self._ready()
+
+    def _bind(self) -> None:
+        """Take all ports first: a taken one is the most common mistake, and cheap."""
+        options = self.options.listen
+        listener.check_plaintext(options)
+        given = [config.name for config in self.options.namespaces]
+        for name, kinds in listener.plan_ports(options, given).items():
+            sockets = self._bound.setdefault(name, {})
+            for kind, port in kinds.items():
+                sockets[kind] = listener.bind(options.host, port, kind)
+
+    def _prepare_tls(self) -> None:
+        if not listener.TLS_KINDS & set(self.options.listen.first_ports):
+            return
+        from twinbus.server.setup.certificates import TlsOptions, prepare
+
+        given = [config.name for config in self.options.namespaces]
+        options = self.options.tls or TlsOptions()
+        host = self.options.listen.host
+        if host not in _EVERY_ADDRESS:
+            # Clients may well use the address itself.
+            options = replace(options, hosts=(*options.hosts, host))
+        folder, now_ms = self.options.data / "tls", self._clock.now_ms()
+        self._tls, self._ca_file = prepare(folder, given, options, now_ms)
+
+    def _open(self, config: NamespaceConfig) -> None:
+        jwt = config.jwt or self.options.jwt
+        tokens = BearerTokens.load(jwt) if jwt else None
+        rate = config.message_rate_per_second or self.options.message_rate
+        data = None if self.options.in_memory else self.options.data
+        namespace = open_namespace(data, config.name, rate)
+        try:
+            set_up(namespace, config, self._clock.now_ms())
+            host = Host(namespace, self._clock)
+        except BaseException:
+            namespace.store.close()
+            raise
+        self.ports[config.name] = NamespacePort(host, self.rules_of, self._tokens.get)
+        if tokens is not None:
+            self._tokens[host] = tokens
+        # Time may have passed while nobody served: locks and messages have ended.
+        host.tick()
+        log.info("namespace %s: %d entities", config.name, len(namespace.entities))
+
+    def _listen(self, name: str) -> None:
+        port = self.ports[name]
+        for kind, bound in self._bound[name].items():
+            if kind in listener.HTTP_KINDS:
+                # Clients that come before `_join_http` is done wait for it.
+                listener.queue(bound, kind)
+            else:
+                self._serve(bound, kind, lambda: self._connect(port))
+
+    def _serve(self, bound: socket.socket, kind: str, factory: ProtocolFactory) -> None:
+        tls = self._tls if kind in listener.TLS_KINDS else None
+        entrance = listener.listen(bound, kind, factory, tls, self._is_busy)
+        self._entrances.append(entrance)
+
+    def _is_busy(self) -> bool:
+        """All namespaces share a loop, so one that has work is enough."""
+        return any(port.is_busy() for port in self.ports.values())
+
+    async def _join_http(self) -> None:
+        """Serve HTTP as soon as its modules are there: a fifth of a start is theirs."""
+        module = await asyncio.to_thread(importlib.import_module, _HTTP)
+        for name, port in self.ports.items():
+            sockets = self._bound[name].items()
+            asked = {kind: s for kind, s in sockets if kind in listener.HTTP_KINDS}
+            if asked:
+                http = module.HttpServer(port, self._connect)
+                self._http.append(http)
+                for kind, bound in asked.items():
+                    self._serve(bound, kind, http.protocol)
+
+    # -- running -------------------------------------------------------------------
+
+    def rules_of(self, host: Host, scope_key: str) -> Sequence[AuthorizationRule]:
+        """The rules of a namespace (the empty key), or of a queue or topic in it."""
+        if not scope_key:
+            rules = host.namespace.rules
+            return keys.with_dev_key(rules) if self.options.dev else rules
+        entity = host.namespace.entities.find(scope_key)
+        return getattr(entity and entity.description, "authorization_rules", ())
+
+    def _ready(self) -> dict[str, Any]:
+        namespaces = {name: self._ready_namespace(name) for name in self.ports}
+        ca_file = str(self._ca_file.resolve()) if self._ca_file else None
+        return {"ready": True, "ca_file": ca_file, "namespaces": namespaces}
+
+    def _ready_namespace(self, name: str) -> dict[str, Any]:
+        sockets = self._bound[name]
+        ports = {kind: s.getsockname()[1] for kind, s in sockets.items()}
+        described: dict[str, Any] = {"connection_string": self._connection(name, ports)}
+        for kind in listener.KINDS:
+            described[f"{kind}_port"] = ports.get(kind)
+        return described
+
+    def _connection(self, name: str, ports: dict[str, int]) -> str:
+        host = self.options.listen.host
+        if host in _EVERY_ADDRESS:
+            host = "localhost"
+        if self.options.dev:
+            rules = self.rules_of(self.ports[name].host, "")
+            root = keys.find_rule(rules, keys.ROOT_RULE_NAME)
+            port = ports.get("amqp")
+            return sas.format_connection_string(
+                host, port, root.name, root.primary_key, dev=True
+            )
+        # Keys are shown by `twinbus keys` alone, which adds the missing part.
+        return (
+            f"Endpoint=sb://{host}:{ports.get('amqps') or ports.get('amqp')}/;"
+            f"SharedAccessKeyName={keys.ROOT_RULE_NAME}"
+        )
+
+    # -- stopping ------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Let nobody in, let everybody go, and close the stores. Safe to call twice."""
+        if self._joining is not None:
+            self._joining.cancel()
+            await asyncio.wait([self._joining])
+        entrances, self._entrances = self._entrances, []
+        for entrance in entrances:
+            entrance.close()
+        ports, self.ports = self.ports, {}
+        await _close_connections(list(ports.values()))
+        https, self._http = self._http, []
+        for http in https:
+            await http.close()
+        for port in ports.values():
+            await _finish(port.host)
+            await port.host.close()
+        bound, self._bound = self._bound, {}
+        for sockets in bound.values():
+            for taken in sockets.values():
+                taken.close()
+
+
+async def _close_connections(ports: Sequence[NamespacePort]) -> None:
+    """Tell all clients, and wait a little for those that read slowly."""
+    text = "The server is shutting down. Connect again."
+    error = Error(condition="amqp:connection:forced", description=text)
+    for port in ports:
+        for connection in list(port.connections):
+            connection.close(error)
+    loop = asyncio.get_running_loop()
+    end = loop.time() + _CLOSE_SECONDS_MAX
+    # Connections come and go by themselves, so there is no event to wait for.
+    while any(p.connections for p in ports) and loop.time() < end:  # noqa: ASYNC110
+        await asyncio.sleep(_CLOSE_POLL_SECONDS)
+    for port in ports:
+        for connection in list(port.connections):
+            connection.drop("it has not read the end")
+
+
+class _Barrier:
+    """A command that does nothing: when it is answered, all before it are."""
+
+    size_bytes = 0
+
+    def __init__(self) -> None:
+        self.passed = asyncio.Event()
+
+    def apply(self, namespace: Namespace, now_ms: int) -> None:
+        del namespace, now_ms
+
+    def release(self) -> None:
+        self.passed.set()
+
+    def fail(self, error: TwinbusError) -> None:
+        del error
+        self.passed.set()
+
+
+async def _finish(host: Host) -> None:
+    """Wait until what came in is on disk: locks that connections gave back, too."""
+    barrier = _Barrier()
+    host.submit(barrier)
+    await barrier.passed.wait()
+
+
+def _report(task: asyncio.Task[None]) -> None:
+    """A start that went wrong after it was ready is at least said."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("HTTP is not served: %s", error)
+
+
+def _server_connection() -> Connect:
+    # Not above: a connection knows ports, and tests of this file need none.
+    from twinbus.server.amqp.connection import ServerConnection
+
+    return ServerConnection
+
+
+__all__ = ["ServerOptions", "Supervisor", "open_namespace", "set_up"]
