@@ -16,8 +16,8 @@ from itertools import islice
 from bench.messages import messages
 from bench.target import QUEUE, Target
 from twinbus.client.connection import Connection
-from twinbus.pairing.naming import backlog_path
-from twinbus.pairing.packing import divert
+from twinbus.pairing.rules.naming import backlog_path
+from twinbus.pairing.rules.packing import divert
 
 # What stands for the primary in the paths of its backlog queues.
 PRIMARY = "contoso"

@@ -16,9 +16,9 @@ import uuid
 from bench.syphon_backlog import QUEUES
 from twinbus import limits
 from twinbus.client.connection import Connection
-from twinbus.pairing.pump import Pump, Senders
-from twinbus.spark.journal import QueueJournal
-from twinbus.spark.journal_storage import Storage, storage_at
+from twinbus.pairing.pump.pump import Pump, Senders
+from twinbus.spark.syphon_job.journal import QueueJournal
+from twinbus.spark.syphon_job.journal_storage import Storage, storage_at
 
 
 async def drain(home: Connection, source: Connection, storage: Storage) -> None:

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from bench.syphon_backlog import PRIMARY
 from twinbus.spark import syphon
-from twinbus.spark.syphon_job import SPARK_SETTINGS
+from twinbus.spark.syphon_job.job import SPARK_SETTINGS
 
 _SETTINGS = {
     **SPARK_SETTINGS,

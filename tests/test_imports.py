@@ -134,7 +134,7 @@ def test_the_package_imports_one_way() -> None:
         ("server/broker/host.py", "from twinbus.client import sender"),
         ("server/broker/host.py", "from twinbus.pairing import factory"),
         ("embedding.py", "from twinbus.spark import syphon"),
-        ("pairing/factory.py", "from twinbus.server import embedded"),
+        ("pairing/shell/factory.py", "from twinbus.server import embedded"),
         ("errors.py", "from twinbus import limits"),
         ("__init__.py", "from .core import names"),
         ("novelty/thing.py", ""),
@@ -152,7 +152,7 @@ def test_a_breach_is_seen(file: str, text: str) -> None:
         ("wire/message/sections.py", "from twinbus.core.names import check"),
         ("server/broker/host.py", "import asyncio\nfrom ..store import base"),
         ("pairing/sender.py", "from twinbus.client.sender import Sender"),
-        ("embedding.py", "from twinbus.pairing.factory import MessagingFactory"),
+        ("embedding.py", "from twinbus.pairing.shell.factory import MessagingFactory"),
         ("cli/main.py", "from twinbus.server import host"),
     ],
 )

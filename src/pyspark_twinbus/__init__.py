@@ -6,6 +6,6 @@ session without a call to register it. Everything else is in `twinbus.spark`.
 
 from __future__ import annotations
 
-from twinbus.spark.source import ServiceBusSource as DefaultSource
+from twinbus.spark.source.source import ServiceBusSource as DefaultSource
 
 __all__ = ["DefaultSource"]

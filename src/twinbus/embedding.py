@@ -31,7 +31,7 @@ from twinbus.server.setup.server import ServerOptions, Supervisor
 if TYPE_CHECKING:
     from azure.servicebus.management import ServiceBusAdministrationClient
 
-    from twinbus.pairing import factory as aio_factory
+    from twinbus.pairing.shell import factory as aio_factory
     from twinbus.pairing.sync.factory import MessagingFactory
 
 _HOST = "127.0.0.1"
@@ -142,7 +142,7 @@ class AsyncEmbeddedNamespace:
         self._server: _Server | None = None
 
     async def _start(self) -> Self:
-        from twinbus.pairing.factory import MessagingFactory
+        from twinbus.pairing.shell.factory import MessagingFactory
 
         if self._server is not None:
             return self

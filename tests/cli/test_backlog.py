@@ -11,8 +11,8 @@ import pytest
 from tests.cli.run import Result, Run
 from twinbus.client.connection import Connection
 from twinbus.client.message import Message
-from twinbus.pairing.envelope import divert
-from twinbus.pairing.naming import backlog_path
+from twinbus.pairing.rules.envelope import divert
+from twinbus.pairing.rules.naming import backlog_path
 from twinbus.testing.namespace import ServedNamespace, serve_namespace
 from twinbus.wire.message.sections import GROUP_ID, MESSAGE_ID, encode_message
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from twinbus.cli.syphon_view import Watch, duration_text, line_of, table_of
-from twinbus.pairing.pump_counts import DestinationCounts, PumpCounts
-from twinbus.spark.journal_storage import FolderStorage
-from twinbus.spark.syphon_reports import QueueTotals, Report, Reports, Totals
+from twinbus.cli.pair.syphon_view import Watch, duration_text, line_of, table_of
+from twinbus.pairing.pump.counts import DestinationCounts, PumpCounts
+from twinbus.spark.syphon_job.journal_storage import FolderStorage
+from twinbus.spark.syphon_job.reports import QueueTotals, Report, Reports, Totals
 
 NOW = 1_700_000_000.0
 

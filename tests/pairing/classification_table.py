@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from twinbus.pairing.classification import CONDITIONS, FAULTS, STATUSES, Kind
+from twinbus.pairing.rules.classification import CONDITIONS, FAULTS, STATUSES, Kind
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "pairing.md"
 START = "<!-- made by python -m tests.pairing.classification_table -->\n"

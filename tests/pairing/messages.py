@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tests.wire import values
-from twinbus.pairing import envelope
+from twinbus.pairing.rules import envelope
 from twinbus.wire.codec import decode, encode
 from twinbus.wire.message import sections
 from twinbus.wire.types import Described, Symbol, Timestamp, UByte, ULong

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from twinbus.pairing.classification import Verdict
-from twinbus.pairing.decisions import Decision, Tell
 from twinbus.pairing.events import EventKind
-from twinbus.pairing.holding import HoldBudget
-from twinbus.pairing.policy import EntityPolicy, PolicySettings, State
+from twinbus.pairing.rules.classification import Verdict
+from twinbus.pairing.rules.decisions import Decision, Tell
+from twinbus.pairing.rules.holding import HoldBudget
+from twinbus.pairing.rules.policy import EntityPolicy, PolicySettings, State
 
 T0 = 1_700_000_000_000
 INTERVAL = 60_000

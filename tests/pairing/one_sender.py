@@ -6,11 +6,11 @@ from random import Random
 
 from twinbus import limits
 from twinbus.errors import BusyError, RemoteError
-from twinbus.pairing.classification import Verdict
-from twinbus.pairing.holding import HoldBudget
-from twinbus.pairing.policy import EntityPolicy, PolicySettings, State
-from twinbus.pairing.rotation import Rotation, SenderChoice
-from twinbus.pairing.send_call import SendCall, SendRules, TryBacklog, Wait
+from twinbus.pairing.rules.classification import Verdict
+from twinbus.pairing.rules.holding import HoldBudget
+from twinbus.pairing.rules.policy import EntityPolicy, PolicySettings, State
+from twinbus.pairing.rules.rotation import Rotation, SenderChoice
+from twinbus.pairing.rules.send_call import SendCall, SendRules, TryBacklog, Wait
 
 T0 = 1_700_000_000_000
 LOST = ConnectionResetError("lost")

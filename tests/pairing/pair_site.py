@@ -16,7 +16,7 @@ from azure.servicebus import ServiceBusReceivedMessage
 
 from twinbus.aio import MessagingFactory, SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.events import EventKind, PairingEvent
-from twinbus.pairing.telling import Listener
+from twinbus.pairing.shell.telling import Listener
 from twinbus.testing.namespace import ServedNamespace, serve_namespace
 from twinbus.testing.proxy import FaultyProxy
 

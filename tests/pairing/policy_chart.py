@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from twinbus.pairing.policy import TRANSITIONS, State
+from twinbus.pairing.rules.policy import TRANSITIONS, State
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "pairing-policy.md"
 
 _HEAD = """# When an entity fails over, and back
 
 Every queue and topic of the primary has a state of its own, which all senders of a
-factory share. This page is made from the table in `src/twinbus/pairing/policy.py` by
-`python -m tests.pairing.policy_chart`.
+factory share. This page is made from the table in
+`src/twinbus/pairing/rules/policy.py` by `python -m tests.pairing.policy_chart`.
 
 * **healthy**: sends go to the primary.
 * **suspect**: a failure was counted, and the timer runs for the failover interval.

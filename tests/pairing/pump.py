@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tests.pairing.world import LOCK_MS, BacklogQueue, Stored
 from twinbus.errors import Disconnected
-from twinbus.pairing.syphon_rules import (
+from twinbus.pairing.rules.syphon_rules import (
     DeadLetter,
     Held,
     Lanes,

@@ -23,10 +23,10 @@ from twinbus.client.transport.endpoint import Endpoint
 from twinbus.clock import ManualClock
 from twinbus.core.entity import EntityStatus, QueueDescription
 from twinbus.core.sas import DEV_KEY_NAME, DEV_KEY_TEXT
-from twinbus.pairing import envelope
 from twinbus.pairing.events import PairingEvent
-from twinbus.pairing.naming import backlog_path
-from twinbus.pairing.pump import Journal, Pump, PumpSettings, Senders
+from twinbus.pairing.pump.pump import Journal, Pump, PumpSettings, Senders
+from twinbus.pairing.rules import envelope
+from twinbus.pairing.rules.naming import backlog_path
 from twinbus.server.broker.maintenance import in_turn
 from twinbus.server.setup.config import NamespaceConfig
 from twinbus.wire.message.sections import GROUP_ID, MESSAGE_ID, encode_message

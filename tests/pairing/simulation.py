@@ -33,9 +33,10 @@ from tests.pairing.world import (
     plan_faults,
 )
 from twinbus.errors import Disconnected
-from twinbus.pairing import envelope
-from twinbus.pairing.classification import verdict_of
-from twinbus.pairing.decisions import (
+from twinbus.pairing.events import EventKind
+from twinbus.pairing.rules import envelope
+from twinbus.pairing.rules.classification import verdict_of
+from twinbus.pairing.rules.decisions import (
     Decision,
     Divert,
     ProbeQueue,
@@ -44,10 +45,14 @@ from twinbus.pairing.decisions import (
     Tell,
     Wake,
 )
-from twinbus.pairing.events import EventKind
-from twinbus.pairing.policy import EntityPolicy, PairingPolicy, PolicySettings, State
-from twinbus.pairing.rotation import Rotation, SenderChoice
-from twinbus.pairing.send_call import (
+from twinbus.pairing.rules.policy import (
+    EntityPolicy,
+    PairingPolicy,
+    PolicySettings,
+    State,
+)
+from twinbus.pairing.rules.rotation import Rotation, SenderChoice
+from twinbus.pairing.rules.send_call import (
     Done,
     GiveUp,
     SendCall,

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twinbus import limits
-from twinbus.pairing.batch import MessageBatch
-from twinbus.pairing.conversion import payload_of
+from twinbus.pairing.sdk.batch import MessageBatch
+from twinbus.pairing.sdk.conversion import payload_of
 from twinbus.wire.message import sections
 from twinbus.wire.message.batch import Room, pack
 

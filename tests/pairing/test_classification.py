@@ -14,7 +14,13 @@ from azure.servicebus import exceptions as sdk_exceptions
 from azure.servicebus._pyamqp.error import ErrorCondition
 
 from twinbus import errors
-from twinbus.pairing.classification import (
+from twinbus.pairing.errors import (
+    InvalidMessage,
+    MessageTooLargeForBacklog,
+    PairingError,
+    TooManyHeldSends,
+)
+from twinbus.pairing.rules.classification import (
     CONDITIONS,
     FAULTS,
     Kind,
@@ -23,12 +29,6 @@ from twinbus.pairing.classification import (
     kind_of_condition,
     kind_of_status,
     verdict_of,
-)
-from twinbus.pairing.errors import (
-    InvalidMessage,
-    MessageTooLargeForBacklog,
-    PairingError,
-    TooManyHeldSends,
 )
 
 COUNTED = Verdict.COUNTED

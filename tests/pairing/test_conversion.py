@@ -21,8 +21,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.wire import values
-from twinbus.pairing.batch import MessageBatch
-from twinbus.pairing.conversion import payload_of, payloads_of
+from twinbus.pairing.sdk.batch import MessageBatch
+from twinbus.pairing.sdk.conversion import payload_of, payloads_of
 from twinbus.wire.codec import decode
 from twinbus.wire.message import sections
 from twinbus.wire.types import Array, Described, Int, Symbol, Timestamp, UInt, ULong

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tests.pairing.messages import canonical, messages, section
 from twinbus.errors import CallerError, TwinbusError
-from twinbus.pairing import envelope
 from twinbus.pairing.errors import AliasInvalid, InvalidMessage
+from twinbus.pairing.rules import envelope
 from twinbus.wire.codec import decode, encode
 from twinbus.wire.message import sections
 from twinbus.wire.message.rendering import Outgoing, render

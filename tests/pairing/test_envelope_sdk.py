@@ -18,7 +18,7 @@ from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from tests.pairing.messages import canonical
-from twinbus.pairing import envelope, packing
+from twinbus.pairing.rules import envelope, packing
 from twinbus.wire.message import sections
 
 NOW_MS = 1_700_000_000_000

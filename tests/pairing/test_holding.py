@@ -7,7 +7,7 @@ import pytest
 from twinbus import limits
 from twinbus.errors import BusyError
 from twinbus.pairing.errors import TooManyHeldSends
-from twinbus.pairing.holding import HoldBudget, Line
+from twinbus.pairing.rules.holding import HoldBudget, Line
 
 
 def test_held_sends_keep_their_order() -> None:

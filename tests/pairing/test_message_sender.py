@@ -25,7 +25,7 @@ from tests.pairing.pair_site import PairSite, pair_site, wait_for
 from twinbus.aio import EventKind, MessagingFactory, Verdict
 from twinbus.client.connection import Connection
 from twinbus.errors import RemoteError
-from twinbus.pairing.syphon_rules import SendHome, decide
+from twinbus.pairing.rules.syphon_rules import SendHome, decide
 from twinbus.testing.proxy import Fault
 
 

@@ -8,7 +8,7 @@ import pytest
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 from twinbus.core.names import check_entity_path
-from twinbus.pairing.naming import (
+from twinbus.pairing.rules.naming import (
     BACKLOG_QUEUE_PROPERTIES,
     backlog_index,
     backlog_path,

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from twinbus.pairing import errors
-from twinbus.pairing.classification import Verdict
 from twinbus.pairing.options import (
     FactoryFacts,
     PairedNamespaceOptions,
     SendAvailabilityPairedNamespaceOptions,
     check_pairing,
 )
-from twinbus.pairing.packing import HEADROOM_BYTES_MAX
+from twinbus.pairing.rules.classification import Verdict
+from twinbus.pairing.rules.packing import HEADROOM_BYTES_MAX
 
 MANAGER = object()
 FACTORY = object()

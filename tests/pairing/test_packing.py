@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from tests.pairing.messages import canonical, messages, section
 from twinbus import limits
 from twinbus.errors import MessageTooLarge, TwinbusError
-from twinbus.pairing import envelope, packing
 from twinbus.pairing.errors import InvalidMessage, MessageTooLargeForBacklog
 from twinbus.pairing.events import EventKind
+from twinbus.pairing.rules import envelope, packing
 from twinbus.wire.codec import encode
 from twinbus.wire.message import sections
 

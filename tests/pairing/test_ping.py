@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from twinbus import limits
-from twinbus.pairing.ping import (
+from twinbus.pairing.rules.ping import (
     PING_CAPABILITY,
     Probe,
     choose_probe,

@@ -19,8 +19,9 @@ from tests.pairing.one_entity import (
     told,
     without_events,
 )
-from twinbus.pairing.classification import Verdict
-from twinbus.pairing.decisions import (
+from twinbus.pairing.events import EventKind
+from twinbus.pairing.rules.classification import Verdict
+from twinbus.pairing.rules.decisions import (
     CancelTimer,
     Divert,
     Resume,
@@ -30,8 +31,7 @@ from twinbus.pairing.decisions import (
     Tell,
     Wake,
 )
-from twinbus.pairing.events import EventKind
-from twinbus.pairing.policy import (
+from twinbus.pairing.rules.policy import (
     TRANSITIONS,
     Input,
     State,

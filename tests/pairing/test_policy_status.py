@@ -16,11 +16,11 @@ from tests.pairing.one_entity import (
     failed_over,
     suspect,
 )
-from twinbus.pairing.decisions import (
+from twinbus.pairing.rules.decisions import (
     CancelTimer,
 )
-from twinbus.pairing.holding import HoldBudget
-from twinbus.pairing.policy import (
+from twinbus.pairing.rules.holding import HoldBudget
+from twinbus.pairing.rules.policy import (
     PairingPolicy,
     PolicySettings,
     State,

@@ -17,8 +17,8 @@ from tests.pairing.pump_site import (
     namespaces,
 )
 from twinbus.core.entity import EntityStatus
-from twinbus.pairing.ping import ping_message
-from twinbus.pairing.pump import Pump
+from twinbus.pairing.pump.pump import Pump
+from twinbus.pairing.rules.ping import ping_message
 from twinbus.wire.message import sections
 from twinbus.wire.types import Symbol, Timestamp, UByte
 

@@ -12,10 +12,10 @@ from tests.pairing import messages
 from tests.pairing.messages import section
 from twinbus.client.message import Message
 from twinbus.errors import TwinbusError
-from twinbus.pairing import envelope
-from twinbus.pairing.ping import ping_message
-from twinbus.pairing.syphon_fast import fast_restore, fast_stamp
-from twinbus.pairing.syphon_rules import (
+from twinbus.pairing.rules import envelope
+from twinbus.pairing.rules.envelope_fast import fast_restore, fast_stamp
+from twinbus.pairing.rules.ping import ping_message
+from twinbus.pairing.rules.syphon_rules import (
     DeadLetter,
     Drop,
     Outcome,

@@ -23,7 +23,7 @@ from twinbus.client.credentials import SasKey
 from twinbus.client.transport.endpoint import Endpoint
 from twinbus.core.sas import DEV_KEY_NAME, DEV_KEY_TEXT
 from twinbus.errors import CallerError, RemoteError
-from twinbus.pairing.pump import Pump, Receipt
+from twinbus.pairing.pump.pump import Pump, Receipt
 from twinbus.wire.performatives import ACCEPTED
 
 

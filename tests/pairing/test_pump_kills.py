@@ -16,8 +16,8 @@ import pytest
 from tests.pairing.pump_site import Namespaces, Time, Wire, message, namespaces
 from tests.pairing.test_pump_faults import Memory
 from twinbus.errors import RemoteError
-from twinbus.pairing.pump import Pump
-from twinbus.pairing.pump_counts import PumpCounts
+from twinbus.pairing.pump.counts import PumpCounts
+from twinbus.pairing.pump.pump import Pump
 
 COUNT = 12
 # No story has as many arrivals of bytes.

@@ -21,7 +21,7 @@ from twinbus import limits
 from twinbus.client.credentials import SasKey
 from twinbus.core.entity import QueueDescription
 from twinbus.pairing.events import EventKind
-from twinbus.pairing.pump import Pump
+from twinbus.pairing.pump.pump import Pump
 
 
 @pytest.fixture

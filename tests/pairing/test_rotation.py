@@ -5,10 +5,10 @@ from __future__ import annotations
 from random import Random
 
 from twinbus.errors import RemoteError
-from twinbus.pairing.classification import Kind
-from twinbus.pairing.decisions import Decision, ProbeQueue, Tell
 from twinbus.pairing.events import EventKind
-from twinbus.pairing.rotation import Rotation, SenderChoice
+from twinbus.pairing.rules.classification import Kind
+from twinbus.pairing.rules.decisions import Decision, ProbeQueue, Tell
+from twinbus.pairing.rules.rotation import Rotation, SenderChoice
 
 T0 = 1_700_000_000_000
 GONE = RemoteError("amqp:not-found")

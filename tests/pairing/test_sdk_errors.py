@@ -32,7 +32,6 @@ from twinbus.errors import (
     Unreachable,
 )
 from twinbus.pairing import errors as pairing
-from twinbus.pairing.classification import CONDITIONS, Kind, verdict_of
 from twinbus.pairing.errors import (
     AliasInvalid,
     InvalidMessage,
@@ -40,7 +39,8 @@ from twinbus.pairing.errors import (
     PairingError,
     TooManyHeldSends,
 )
-from twinbus.pairing.sdk_errors import as_sdk_error
+from twinbus.pairing.rules.classification import CONDITIONS, Kind, verdict_of
+from twinbus.pairing.sdk.errors import as_sdk_error
 
 TOO_LARGE = MessageTooLargeForBacklog("orders", 300, 256, "A message")
 LOST = Disconnected()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from tests.pairing.one_sender import ATTEMPT_MS, LOST, T0, Sender
 from twinbus import limits
 from twinbus.errors import MessageTooLarge, QuotaExceeded, RemoteError
-from twinbus.pairing.classification import Verdict
-from twinbus.pairing.decisions import Divert, StartTimer, Wake
 from twinbus.pairing.errors import TooManyHeldSends
-from twinbus.pairing.holding import HoldBudget
-from twinbus.pairing.policy import State
-from twinbus.pairing.send_call import (
+from twinbus.pairing.rules.classification import Verdict
+from twinbus.pairing.rules.decisions import Divert, StartTimer, Wake
+from twinbus.pairing.rules.holding import HoldBudget
+from twinbus.pairing.rules.policy import State
+from twinbus.pairing.rules.send_call import (
     Done,
     GiveUp,
     TryBacklog,

@@ -6,9 +6,9 @@ import pytest
 
 from tests.pairing.one_sender import ATTEMPT_MS, BUSY, GONE, LOST, T0, Sender, over
 from twinbus.errors import MessageTooLarge, QuotaExceeded, RemoteError
-from twinbus.pairing.classification import Verdict
-from twinbus.pairing.decisions import Wake
-from twinbus.pairing.send_call import (
+from twinbus.pairing.rules.classification import Verdict
+from twinbus.pairing.rules.decisions import Wake
+from twinbus.pairing.rules.send_call import (
     Done,
     GiveUp,
     SendRules,

@@ -9,13 +9,13 @@ import pytest
 
 from tests.pairing.simulation import Simulation
 from tests.pairing.world import BacklogQueue
-from twinbus.pairing import policy, send_call
-from twinbus.pairing.classification import Verdict
-from twinbus.pairing.decisions import Decision
 from twinbus.pairing.events import EventKind
-from twinbus.pairing.policy import Action, Input, Move, State
-from twinbus.pairing.send_call import SendCall
-from twinbus.pairing.syphon_rules import Lanes
+from twinbus.pairing.rules import policy, send_call
+from twinbus.pairing.rules.classification import Verdict
+from twinbus.pairing.rules.decisions import Decision
+from twinbus.pairing.rules.policy import Action, Input, Move, State
+from twinbus.pairing.rules.send_call import SendCall
+from twinbus.pairing.rules.syphon_rules import Lanes
 
 
 def run_seeds(first: int, count: int) -> Counter[str]:

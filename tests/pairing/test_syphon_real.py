@@ -20,10 +20,10 @@ from twinbus import limits
 from twinbus.core.names import parse_address
 from twinbus.pairing.errors import PairedFactoryError
 from twinbus.pairing.events import EventKind, PairingEvent
-from twinbus.pairing.naming import backlog_path, found_indexes
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
-from twinbus.pairing.pair import Pair
-from twinbus.pairing.syphon import Syphon, Which
+from twinbus.pairing.rules.naming import backlog_path, found_indexes
+from twinbus.pairing.shell.pair import Pair
+from twinbus.pairing.shell.syphon import Syphon, Which
 from twinbus.server.broker.maintenance import in_turn
 
 LOOK_MS = int(limits.SYPHON_LOOK_SECONDS * 1000)

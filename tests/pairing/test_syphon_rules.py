@@ -9,11 +9,11 @@ import pytest
 from tests.pairing.messages import canonical, section
 from twinbus import limits
 from twinbus.errors import BusyError, RemoteError
-from twinbus.pairing import envelope
-from twinbus.pairing.decisions import Tell
 from twinbus.pairing.events import EventKind
-from twinbus.pairing.ping import ping_message
-from twinbus.pairing.syphon_rules import (
+from twinbus.pairing.rules import envelope
+from twinbus.pairing.rules.decisions import Tell
+from twinbus.pairing.rules.ping import ping_message
+from twinbus.pairing.rules.syphon_rules import (
     DeadLetter,
     Drop,
     Held,

@@ -13,7 +13,7 @@ from tests.soak.receiving import facts
 from tests.soak.site import PRIMARY, SECONDARY, Site
 from twinbus.client.message import Message
 from twinbus.client.sync.connection import Connection
-from twinbus.pairing.envelope import Backlogged
+from twinbus.pairing.rules.envelope import Backlogged
 from twinbus.testing.events import Recorder
 from twinbus.testing.traces import seen
 

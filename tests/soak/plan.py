@@ -11,7 +11,7 @@ import json
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from twinbus.pairing.naming import backlog_path
+from twinbus.pairing.rules.naming import backlog_path
 from twinbus.testing.history import QueueRules, Rules
 from twinbus.testing.history_paired import PairedRules
 

@@ -8,8 +8,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
 from twinbus.spark.schema import arrow_schema, spark_schema
-from twinbus.spark.settings import SourceSettings
-from twinbus.spark.source import ServiceBusSource
+from twinbus.spark.source.settings import SourceSettings
+from twinbus.spark.source.source import ServiceBusSource
 
 Row = dict[str, Any]
 

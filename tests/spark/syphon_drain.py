@@ -23,9 +23,9 @@ from typing import Self
 import pyspark
 
 from tests.spark.syphon_pair import PRIMARY, Pair, Server
-from twinbus.cli.syphon_view import Snapshot, Watch
-from twinbus.spark.journal_storage import storage_at
-from twinbus.spark.syphon_reports import Reports
+from twinbus.cli.pair.syphon_view import Snapshot, Watch
+from twinbus.spark.syphon_job.journal_storage import storage_at
+from twinbus.spark.syphon_job.reports import Reports
 
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 _EXECUTOR = "CoarseGrainedExecutorBackend"

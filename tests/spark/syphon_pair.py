@@ -29,10 +29,10 @@ from twinbus.client.connection import Connection
 from twinbus.client.message import Message
 from twinbus.client.receiver import ReceiveOptions
 from twinbus.clock import SystemClock
-from twinbus.pairing.naming import backlog_path
-from twinbus.pairing.packing import divert
-from twinbus.spark import journal
-from twinbus.spark.journal_storage import storage_at
+from twinbus.pairing.rules.naming import backlog_path
+from twinbus.pairing.rules.packing import divert
+from twinbus.spark.syphon_job import journal
+from twinbus.spark.syphon_job.journal_storage import storage_at
 from twinbus.testing.namespace import serve_namespace
 from twinbus.wire.codec import decode, encode
 from twinbus.wire.message import sections

@@ -12,10 +12,10 @@ import pytest
 from tests.spark.bus import message
 from tests.spark.reading import Stream, ids_of
 from twinbus.spark.connections import connection_for
-from twinbus.spark.encoding import Identity
 from twinbus.spark.options import ACCESS, Options
 from twinbus.spark.schema import arrow_schema, spark_schema
-from twinbus.spark.sink import SinkSettings, write_partition
+from twinbus.spark.sink.encoding import Identity
+from twinbus.spark.sink.sink import SinkSettings, write_partition
 from twinbus.testing.server_process import ServerProcess
 
 IDS = [f"message-{number}" for number in range(40)]

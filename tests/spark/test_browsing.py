@@ -8,9 +8,9 @@ import pytest
 
 from tests.spark.bus import Bus, message
 from tests.spark.reading import Stream, browse, ids_of
-from twinbus.spark.browsing import NOTHING, Range, last_from, split, whole
 from twinbus.spark.connections import connection_for
-from twinbus.spark.settings import SourceSettings
+from twinbus.spark.source.browsing import NOTHING, Range, last_from, split, whole
+from twinbus.spark.source.settings import SourceSettings
 
 EVERYTHING = Range(1, (1 << 63) - 1)
 

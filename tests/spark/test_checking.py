@@ -11,7 +11,7 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 from tests.spark.bus import Bus
 from twinbus.errors import ArgumentError, TwinbusError
 from twinbus.spark.schema import spark_schema
-from twinbus.spark.source import ServiceBusSource
+from twinbus.spark.source.source import ServiceBusSource
 from twinbus.testing.namespace import ServedNamespace
 
 BODY = StructType([StructField("body", BinaryType())])

@@ -14,8 +14,8 @@ from tests.spark.bus import Bus, message
 from tests.spark.reading import Stream, ids_of
 from twinbus.client.receiver import ReceiveOptions
 from twinbus.errors import ArgumentError, ConfigError
-from twinbus.spark.spool import Part, Spool
-from twinbus.spark.spooling import SpooledSlice
+from twinbus.spark.source.spool import Part, Spool
+from twinbus.spark.source.spooling import SpooledSlice
 from twinbus.testing.namespace import serve_namespace
 
 LONG = {"lock_duration": "PT5M"}
@@ -326,7 +326,7 @@ def test_a_session_that_somebody_holds_is_left_alone(
 def test_sessions_have_to_be_asked_for(
     bus: Bus, queue: str, name: str, tmp_path: Path
 ) -> None:
-    from twinbus.spark.source import ServiceBusSource
+    from twinbus.spark.source.source import ServiceBusSource
 
     options = bus.options(queue, settle="spool", spoolLocation=tmp_path)
     with pytest.raises(ArgumentError, match="requires sessions"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.spark.bus import Bus
-from twinbus.spark.intake import Intake, Share
+from twinbus.spark.source.intake import Intake, Share
 
 
 def test_a_receive_that_does_not_wait_gets_what_is_there(bus: Bus, name: str) -> None:

@@ -19,10 +19,10 @@ import pytest
 from pyarrow import fs
 
 from twinbus.errors import ArgumentError
-from twinbus.pairing.pump import Receipt
-from twinbus.spark import journal
-from twinbus.spark.journal import KnownReceipts, QueueJournal
-from twinbus.spark.journal_storage import (
+from twinbus.pairing.pump.pump import Receipt
+from twinbus.spark.syphon_job import journal
+from twinbus.spark.syphon_job.journal import KnownReceipts, QueueJournal
+from twinbus.spark.syphon_job.journal_storage import (
     FolderStorage,
     RolledStorage,
     Storage,
@@ -155,9 +155,9 @@ def test_a_killed_process_leaves_every_receipt_that_it_was_told_is_kept(
 ) -> None:
     code = f"""
 import asyncio, sys
-from twinbus.pairing.pump import Receipt
-from twinbus.spark.journal import QueueJournal
-from twinbus.spark.journal_storage import storage_at
+from twinbus.pairing.pump.pump import Receipt
+from twinbus.spark.syphon_job.journal import QueueJournal
+from twinbus.spark.syphon_job.journal_storage import storage_at
 attempt = QueueJournal(storage_at({str(tmp_path)!r}), {FOLDER!r}, "victim")
 number = 0
 while True:

@@ -27,7 +27,7 @@ from tests.spark.driver import GIVEN, OUT, SHOW, SHOWN, SLICE_MESSAGES, SOURCE, 
 from tests.spark.processes import workers
 from twinbus.client.message import Message
 from twinbus.client.receiver import ReceiveOptions
-from twinbus.spark.spool import Spool
+from twinbus.spark.source.spool import Spool
 from twinbus.testing.namespace import serve_namespace
 
 # A session takes long to start where others are at work.

@@ -9,7 +9,7 @@ import pytest
 
 from twinbus.errors import ArgumentError
 from twinbus.spark.options import ACCESS, Options
-from twinbus.spark.settings import SourceSettings
+from twinbus.spark.source.settings import SourceSettings
 
 SECRET = "planted-secret"
 TEXT = f"Endpoint=sb://here/;SharedAccessKeyName=k;SharedAccessKey={SECRET}"

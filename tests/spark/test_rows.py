@@ -21,10 +21,10 @@ from pyspark.sql.types import (
 
 from twinbus.client.message import Message
 from twinbus.errors import ArgumentError
-from twinbus.spark.encoding import Identity, check_columns, encode_row, rows_of
-from twinbus.spark.rows import BATCH_BYTES, Place, RowBatch
 from twinbus.spark.schema import COLUMNS, arrow_schema, spark_schema
 from twinbus.spark.settling import Lock, read_lock
+from twinbus.spark.sink.encoding import Identity, check_columns, encode_row, rows_of
+from twinbus.spark.source.rows import BATCH_BYTES, Place, RowBatch
 from twinbus.wire.codec import encode
 from twinbus.wire.message import sections
 from twinbus.wire.types import Described, Int, Symbol, Timestamp, UInt, ULong

@@ -10,7 +10,7 @@ import pytest
 from tests.spark.bus import Bus, message
 from twinbus.client.sync.connection import Connection
 from twinbus.errors import OperationTimeout, RemoteError, TwinbusError
-from twinbus.spark.sending import Letter, Patience, Sending
+from twinbus.spark.sink.sending import Letter, Patience, Sending
 from twinbus.testing.namespace import ServedNamespace, serve_namespace
 
 

@@ -12,10 +12,10 @@ from pyarrow import parquet
 from tests.spark.bus import Bus
 from tests.spark.reading import Stream
 from twinbus.errors import ArgumentError
-from twinbus.spark.encoding import Identity
 from twinbus.spark.schema import arrow_schema, spark_schema
-from twinbus.spark.sending import RowRefused
-from twinbus.spark.sink import SinkSettings, Written, write_partition
+from twinbus.spark.sink.encoding import Identity
+from twinbus.spark.sink.sending import RowRefused
+from twinbus.spark.sink.sink import SinkSettings, Written, write_partition
 from twinbus.testing.namespace import serve_namespace
 
 LONG = {"lock_duration": "PT5M"}

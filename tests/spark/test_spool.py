@@ -10,8 +10,8 @@ import pytest
 
 from twinbus.client.message import Message
 from twinbus.errors import ArgumentError
-from twinbus.spark.rows import Place, RowBatch
-from twinbus.spark.spool import Key, Part, PartTaken, Spool
+from twinbus.spark.source.rows import Place, RowBatch
+from twinbus.spark.source.spool import Key, Part, PartTaken, Spool
 from twinbus.wire.codec import encode
 from twinbus.wire.message import sections
 from twinbus.wire.types import Described, Symbol, Timestamp, ULong

@@ -12,8 +12,8 @@ from tests.client.site import message
 from twinbus import limits
 from twinbus.client.connection import Connection
 from twinbus.errors import RemoteError
-from twinbus.pairing.naming import backlog_path
-from twinbus.spark.syphon_backlog import Backlog
+from twinbus.pairing.rules.naming import backlog_path
+from twinbus.spark.syphon_job.backlog import Backlog
 from twinbus.testing.namespace import ServedNamespace, serve_namespace
 
 PRIMARY = "contoso"

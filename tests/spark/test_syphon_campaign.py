@@ -31,8 +31,8 @@ from tests.spark.syphon_pair import (
     serving,
 )
 from twinbus.clock import SystemClock
-from twinbus.pairing.naming import backlog_path
-from twinbus.pairing.packing import divert
+from twinbus.pairing.rules.naming import backlog_path
+from twinbus.pairing.rules.packing import divert
 
 pytestmark = [pytest.mark.campaign, pytest.mark.timeout(3600)]
 

@@ -26,16 +26,16 @@ from twinbus import limits
 from twinbus.client.management import Management
 from twinbus.client.receiver import Receiver
 from twinbus.errors import RemoteError
-from twinbus.pairing.naming import backlog_path
-from twinbus.pairing.pump import Receipt
-from twinbus.spark import journal
-from twinbus.spark.journal import QueueJournal
-from twinbus.spark.journal_storage import storage_at
-from twinbus.spark.syphon_access import close_worker
-from twinbus.spark.syphon_driver import SyphonDriver
-from twinbus.spark.syphon_job import prepare
-from twinbus.spark.syphon_reports import BUDGET, EMPTY, Report, Reports
-from twinbus.spark.syphon_task import run_task
+from twinbus.pairing.pump.pump import Receipt
+from twinbus.pairing.rules.naming import backlog_path
+from twinbus.spark.syphon_job import journal
+from twinbus.spark.syphon_job.access import close_worker
+from twinbus.spark.syphon_job.driver import SyphonDriver
+from twinbus.spark.syphon_job.job import prepare
+from twinbus.spark.syphon_job.journal import QueueJournal
+from twinbus.spark.syphon_job.journal_storage import storage_at
+from twinbus.spark.syphon_job.reports import BUDGET, EMPTY, Report, Reports
+from twinbus.spark.syphon_job.task import run_task
 
 
 @dataclass

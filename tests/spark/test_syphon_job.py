@@ -11,10 +11,10 @@ import pytest
 from tests.client.site import message
 from twinbus.core.sas import DEV_KEY_NAME, DEV_KEY_TEXT
 from twinbus.errors import ArgumentError, TwinbusError
-from twinbus.pairing.envelope import divert
 from twinbus.pairing.errors import NoBacklogQueue, SameNamespace
-from twinbus.pairing.naming import backlog_path
-from twinbus.spark.syphon_job import SyphonCannotStart, check, prepare
+from twinbus.pairing.rules.envelope import divert
+from twinbus.pairing.rules.naming import backlog_path
+from twinbus.spark.syphon_job.job import SyphonCannotStart, check, prepare
 from twinbus.testing.namespace import ServedNamespace, serve_namespace
 
 RULES = [

@@ -11,14 +11,14 @@ import pytest
 from tests.spark.syphon_pair import Pair, Place, Shape, filled, inside, judged
 from twinbus.core.sas import parse_connection_string
 from twinbus.errors import ArgumentError, RemoteError
-from twinbus.pairing.naming import MIDDLE
-from twinbus.spark.journal_storage import storage_at
-from twinbus.spark.syphon_access import Namespace, close_worker
-from twinbus.spark.syphon_job import prepare
-from twinbus.spark.syphon_plan import SyphonSettings, Task
-from twinbus.spark.syphon_reports import AWAY, BUDGET, EMPTY, LIMIT, Reports
-from twinbus.spark.syphon_source import SyphonJob, row_of
-from twinbus.spark.syphon_task import run_task
+from twinbus.pairing.rules.naming import MIDDLE
+from twinbus.spark.syphon_job.access import Namespace, close_worker
+from twinbus.spark.syphon_job.job import prepare
+from twinbus.spark.syphon_job.journal_storage import storage_at
+from twinbus.spark.syphon_job.plan import SyphonSettings, Task
+from twinbus.spark.syphon_job.reports import AWAY, BUDGET, EMPTY, LIMIT, Reports
+from twinbus.spark.syphon_job.source import SyphonJob, row_of
+from twinbus.spark.syphon_job.task import run_task
 
 
 @pytest.fixture

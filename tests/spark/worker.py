@@ -17,11 +17,11 @@ from pathlib import Path
 import pyarrow as pa
 
 from tests.spark.reading import Stream
-from twinbus.spark.browsing import Range, read_range
-from twinbus.spark.encoding import Identity
 from twinbus.spark.schema import spark_schema
-from twinbus.spark.settings import SourceSettings
-from twinbus.spark.sink import SinkSettings, write_partition
+from twinbus.spark.sink.encoding import Identity
+from twinbus.spark.sink.sink import SinkSettings, write_partition
+from twinbus.spark.source.browsing import Range, read_range
+from twinbus.spark.source.settings import SourceSettings
 
 _PEAK = re.compile(r"VmHWM:\s+(\d+) kB")
 

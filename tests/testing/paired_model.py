@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field, replace
 
-from twinbus.pairing.naming import backlog_path
+from twinbus.pairing.rules.naming import backlog_path
 from twinbus.testing.history import Event, QueueRules, Rules
 from twinbus.testing.history_paired import PairedRules
 

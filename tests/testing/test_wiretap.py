@@ -13,7 +13,7 @@ from azure.servicebus import ServiceBusMessage
 from twinbus.aio import MessagingFactory, SendAvailabilityPairedNamespaceOptions
 from twinbus.client.connection import Connection
 from twinbus.errors import RemoteError
-from twinbus.pairing.naming import backlog_path
+from twinbus.pairing.rules.naming import backlog_path
 from twinbus.testing.events import Event, Recorder, load
 from twinbus.testing.namespace import ServedNamespace, serve_namespace
 from twinbus.testing.proxy import Fault, FaultyProxy

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from twinbus.pairing.classification import Verdict
 from twinbus.pairing.errors import (
     AlreadyPaired,
     MessageTooLargeForBacklog,
@@ -19,13 +18,14 @@ from twinbus.pairing.errors import (
     TooManyHeldSends,
 )
 from twinbus.pairing.events import EventKind, PairingEvent
-from twinbus.pairing.factory import MessagingFactory, PairingView
-from twinbus.pairing.message_sender import MessageSender
 from twinbus.pairing.options import (
     PairedNamespaceOptions,
     SendAvailabilityPairedNamespaceOptions,
 )
-from twinbus.pairing.policy import EntityStatus, PairingStatus
+from twinbus.pairing.rules.classification import Verdict
+from twinbus.pairing.rules.policy import EntityStatus, PairingStatus
+from twinbus.pairing.shell.factory import MessagingFactory, PairingView
+from twinbus.pairing.shell.message_sender import MessageSender
 
 if TYPE_CHECKING:
     from twinbus.embedding import AsyncEmbeddedNamespace as EmbeddedNamespace

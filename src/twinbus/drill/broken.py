@@ -51,8 +51,8 @@ def die_once() -> None:
 
 
 def _acknowledge_early() -> None:
-    from twinbus.pairing.route import Flight
-    from twinbus.pairing.send_call import TryBacklog, Turn
+    from twinbus.pairing.rules.send_call import TryBacklog, Turn
+    from twinbus.pairing.shell.route import Flight
 
     honest = Flight._to_backlog
     late: set[asyncio.Task[None]] = set()
@@ -74,10 +74,10 @@ def _acknowledge_early() -> None:
 def complete_early() -> None:
     """Break the pump, which both syphons use."""
     from twinbus.client.sender import Sender
-    from twinbus.pairing.pump import Pump
-    from twinbus.pairing.pump_home import Destination
-    from twinbus.pairing.pump_item import Item
-    from twinbus.pairing.pump_settling import Settler
+    from twinbus.pairing.pump.home import Destination
+    from twinbus.pairing.pump.item import Item
+    from twinbus.pairing.pump.pump import Pump
+    from twinbus.pairing.pump.settling import Settler
 
     honest = Destination._attempt
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from twinbus.client.connection import Connection
 from twinbus.client.message import Message
 from twinbus.drill.plan import BACKLOG_QUEUES, PLACES, PRIMARY_NAME
-from twinbus.pairing.envelope import Backlogged
 from twinbus.pairing.errors import AliasInvalid
-from twinbus.pairing.naming import backlog_path
+from twinbus.pairing.rules.envelope import Backlogged
+from twinbus.pairing.rules.naming import backlog_path
 from twinbus.testing.history import Event, Recorder
 from twinbus.testing.traces import seen
 

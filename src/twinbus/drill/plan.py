@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from twinbus.errors import ConfigError
-from twinbus.pairing.naming import backlog_path
+from twinbus.pairing.rules.naming import backlog_path
 from twinbus.testing.history_paired import PairedRules
 from twinbus.testing.verdict import QueueRules, Rules
 

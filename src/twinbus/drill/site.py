@@ -23,7 +23,7 @@ from twinbus.drill.plan import (
     secondary_entities,
 )
 from twinbus.drill.tied import tied
-from twinbus.pairing.naming import backlog_index
+from twinbus.pairing.rules.naming import backlog_index
 from twinbus.testing.server_process import ServerDied, ServerProcess
 
 _PROXY = "twinbus.testing.proxy"

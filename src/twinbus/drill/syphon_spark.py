@@ -73,7 +73,7 @@ def main() -> None:
 def _session(job: Line) -> SparkSession:
     from pyspark.sql import SparkSession
 
-    from twinbus.spark.syphon_job import SPARK_SETTINGS
+    from twinbus.spark.syphon_job.job import SPARK_SETTINGS
 
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYSPARK_PYTHON"] = sys.executable

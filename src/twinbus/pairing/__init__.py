@@ -1,6 +1,7 @@
-"""Paired namespaces: the rules, without clock, chance or I/O.
+"""Paired namespaces: sends go on through an outage of the primary.
 
-Read `policy.py` first (when an entity fails over), then `send_call.py` (what one send
-does), `envelope.py` (what a diverted message looks like) and `syphon_rules.py` (how it
-comes home). The shells that carry out what these decide are on top.
+Read `options.py` (how an application asks for a pair), `rules/` (what is decided,
+without clock, chance or I/O), `shell/` (what carries it out), `pump/` (a backlog queue
+on its way home) and `sdk/` (the official client's types). `sync/` is the same for
+callers that block. Must not know the server or Spark.
 """

@@ -20,7 +20,6 @@ from typing import Any, Literal, TypedDict, Unpack
 from twinbus import limits
 from twinbus.core.names import check_entity_path
 from twinbus.errors import CallerError
-from twinbus.pairing.classification import Classifier
 from twinbus.pairing.errors import (
     AlreadyPaired,
     OptionsAlreadyUsed,
@@ -29,11 +28,12 @@ from twinbus.pairing.errors import (
     SecondaryInUse,
 )
 from twinbus.pairing.events import PairingEvent
-from twinbus.pairing.naming import backlog_path
-from twinbus.pairing.packing import HEADROOM_BYTES_MAX
-from twinbus.pairing.ping import PROBES
-from twinbus.pairing.policy import PolicySettings
-from twinbus.pairing.syphon_rules import TTL_RULES
+from twinbus.pairing.rules.classification import Classifier
+from twinbus.pairing.rules.naming import backlog_path
+from twinbus.pairing.rules.packing import HEADROOM_BYTES_MAX
+from twinbus.pairing.rules.ping import PROBES
+from twinbus.pairing.rules.policy import PolicySettings
+from twinbus.pairing.rules.syphon_rules import TTL_RULES
 
 Duration = timedelta | float
 

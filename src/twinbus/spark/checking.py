@@ -12,7 +12,7 @@ from twinbus import limits
 from twinbus.client.receiver import ReceiveOptions
 from twinbus.client.sync.connection import Connection
 from twinbus.errors import ArgumentError, RemoteError, TwinbusError
-from twinbus.pairing.classification import Kind, kind_of
+from twinbus.pairing.rules.classification import Kind, kind_of
 from twinbus.spark.connections import connection_for
 from twinbus.spark.options import Access
 from twinbus.spark.patience import patiently

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from twinbus import limits
 from twinbus.errors import RemoteError
-from twinbus.pairing.classification import Kind, kind_of
+from twinbus.pairing.rules.classification import Kind, kind_of
 
 _T = TypeVar("_T")
 _PASSING = (Kind.CONNECTION, Kind.TIMEOUT, Kind.SERVICE, Kind.BUSY)

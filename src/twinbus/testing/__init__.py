@@ -1,0 +1,6 @@
+"""Tools for tests, shipped for users too.
+
+Read `namespace.py` and `plugin.py` (a namespace in a test), `server_process.py` (one to
+kill), `proxy.py` with `proxy_stream.py` (broken connections); then the history checker:
+`events.py`, `history.py`, `history_paired.py` and what they use.
+"""

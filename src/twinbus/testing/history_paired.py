@@ -28,7 +28,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from twinbus.pairing.naming import backlog_index
+from twinbus.pairing.rules.naming import backlog_index
 from twinbus.testing.copies import NEVER, Account, Copy, Index
 from twinbus.testing.events import Event, without_collector
 from twinbus.testing.history import judge

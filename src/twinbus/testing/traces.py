@@ -10,7 +10,7 @@ import hashlib
 from typing import Any
 
 from twinbus.client.message import Message
-from twinbus.pairing.envelope import SCHEDULED_ANNOTATION
+from twinbus.pairing.rules.envelope import SCHEDULED_ANNOTATION
 from twinbus.wire.codec import decode
 from twinbus.wire.message import sections
 

@@ -17,8 +17,8 @@ from typing import Any
 from twinbus.client.message import Message
 from twinbus.core.names import strip_uri
 from twinbus.errors import PeerError
-from twinbus.pairing.envelope import Backlogged
 from twinbus.pairing.errors import AliasInvalid
+from twinbus.pairing.rules.envelope import Backlogged
 from twinbus.testing.events import Event, Recorder, Result
 from twinbus.wire.frames import Frame, FrameReader, Header
 from twinbus.wire.message.sections import (

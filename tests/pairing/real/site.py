@@ -30,7 +30,7 @@ from twinbus.aio import (
     SendAvailabilityPairedNamespaceOptions,
 )
 from twinbus.client.sync.connection import Connection
-from twinbus.pairing.naming import backlog_path
+from twinbus.pairing.rules.naming import backlog_path
 from twinbus.testing.proxy import FaultyProxy
 from twinbus.testing.server_process import ServerProcess
 

@@ -27,7 +27,7 @@ from tests.pairing.real.site import (
     message,
 )
 from twinbus.aio import EventKind, MessageSender
-from twinbus.pairing.naming import backlog_path
+from twinbus.pairing.rules.naming import backlog_path
 
 # Nearly a quarter of a megabyte, so that few of them fill a queue.
 LARGE = b"x" * 250_000

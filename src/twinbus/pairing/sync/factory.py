@@ -3,8 +3,8 @@
 Two factories of a pair talk to each other, so they have to be on one event loop; that
 is why there is one thread for all of them. It starts with the first factory that is
 used and ends when the last one is closed. What a method does is said in
-`pairing/factory.py`; here are only the ways across. Callbacks run in the thread, and
-must not block it: a blocking call from there is refused.
+`pairing/shell/factory.py`; here are only the ways across. Callbacks run in the thread,
+and must not block it: a blocking call from there is refused.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Any, Self
 from azure.servicebus import ServiceBusClient
 
 from twinbus.client.transport.loop_thread import LoopThread
-from twinbus.pairing import factory as aio
 from twinbus.pairing.events import PairingEvent
-from twinbus.pairing.message_sender import MessageSender as AsyncSender
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
-from twinbus.pairing.policy import PairingStatus
+from twinbus.pairing.rules.policy import PairingStatus
+from twinbus.pairing.shell import factory as aio
+from twinbus.pairing.shell.message_sender import MessageSender as AsyncSender
+from twinbus.pairing.shell.telling import Listener
 from twinbus.pairing.sync.message_sender import MessageSender
-from twinbus.pairing.telling import Listener
 
 
 class _SharedThread:

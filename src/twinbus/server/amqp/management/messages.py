@@ -3,7 +3,7 @@
 Rule: everything that a request names is checked before the first message changes, so
 that a refusal leaves all as it was. Messages are read a few at a time, because their
 number says nothing about their size. A token or number counts only for the container
-that the request is about. Scheduling is in `management_schedule.py`.
+that the request is about. Scheduling is in `schedule.py`.
 """
 
 from __future__ import annotations

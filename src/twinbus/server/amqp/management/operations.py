@@ -3,10 +3,6 @@
 Owns the table of operations and the status codes. A request is carried out whole or
 refused before it changed anything, inside the store's transaction; its reply must not
 leave before the commit. Knows nothing about links: `Context` says who asks.
-
-    call      a request taken apart          management_rules    rules
-    management_messages  look at, lock, settle, remove  management_sessions sessions
-    management_schedule  schedule and cancel
 """
 
 from __future__ import annotations

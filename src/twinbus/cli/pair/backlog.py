@@ -1,0 +1,250 @@
+"""`twinbus backlog`: look into the backlog queues of a pair, replay and purge.
+
+Works with any secondary, a twinbus server or Azure, and needs no Spark. Looking needs
+the right to listen; `replay` also the right to send.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from twinbus.cli.output import Json, progress, show, show_all
+from twinbus.cli.pair.options import (
+    CaFile,
+    OptionalPrimaryText,
+    PrimaryName,
+    SecondaryText,
+)
+from twinbus.errors import ConfigError
+
+if TYPE_CHECKING:
+    from twinbus.client.connection import Connection
+    from twinbus.spark.syphon_job.backlog import Backlog
+
+app = typer.Typer(help="Backlog queues of paired namespaces.", no_args_is_help=True)
+
+_T = TypeVar("_T")
+_TIMEOUT_SECONDS = 15.0
+_COLUMNS = ("index", "messages", "dead_lettered", "oldest", "destinations")
+_PEEK_COLUMNS = (
+    *("index", "sequence_number", "destination", "message_id"),
+    *("session_id", "diverted_at", "dead_letter_reason", "body"),
+)
+# More than anybody wants; a number keeps the code free of a special case.
+_ALL = 1 << 62
+
+Index = Annotated[
+    list[int] | None, typer.Option("--index", min=0, help="Only this one; several.")
+]
+DeadLetter = Annotated[
+    bool, typer.Option("--dead-letter", help="The dead-lettered ones.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which backlog queues a command is about."""
+
+    secondary: str
+    primary: str | None
+    primary_name: str | None
+    ca_file: Path | None
+    indexes: list[int] | None = None
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[tuple[Connection, Backlog, list[int]]]:
+        """A connection to the secondary, and the queues that are there."""
+        from twinbus.cli.pair.options import name_of_primary, namespace
+        from twinbus.spark.syphon_job.backlog import Backlog
+
+        name = name_of_primary(self.primary, self.primary_name, self.ca_file)
+        secondary = namespace(self.secondary, self.ca_file)
+        async with secondary.connection() as connection:
+            connection.timeout_seconds = _TIMEOUT_SECONDS
+            backlog = Backlog(connection, name)
+            found = await backlog.find()
+            if not found:
+                raise ConfigError(
+                    f"'{secondary.name}' has no backlog queue of '{name}'. Check "
+                    "--primary-name: it has to be as the senders have it."
+                )
+            missing = sorted(set(self.indexes or ()) - set(found))
+            if missing:
+                raise ConfigError(
+                    f"There is no backlog queue {backlog.path(missing[0])}."
+                )
+            yield connection, backlog, self.indexes or found
+
+
+def _run(
+    place: Place, work: Callable[[Connection, Backlog, list[int]], Awaitable[_T]]
+) -> _T:
+    async def run() -> _T:
+        async with place.opened() as (connection, backlog, indexes):
+            return await work(connection, backlog, indexes)
+
+    return asyncio.run(run())
+
+
+@app.command("list")
+def list_all(
+    secondary: SecondaryText,
+    primary: OptionalPrimaryText = None,
+    primary_name: PrimaryName = None,
+    maximum: Annotated[
+        int,
+        typer.Option("--max", min=1, help="How many messages of each to look at."),
+    ] = 10_000,
+    ca_file: CaFile = None,
+    as_json: Json = False,
+) -> None:
+    """List the backlog queues: how many messages, how many dead, and for whom."""
+    from twinbus.cli.pair.backlog_queues import described
+
+    async def work(
+        connection: Connection, backlog: Backlog, indexes: list[int]
+    ) -> list[dict[str, Any]]:
+        return [
+            await described(connection, backlog, index, maximum) for index in indexes
+        ]
+
+    results = _run(Place(secondary, primary, primary_name, ca_file), work)
+    if not as_json:
+        for result in results:
+            names = result["destinations"].items()
+            texts = [f"{name} {count}" for name, count in sorted(names)]
+            result["destinations"] = texts + (
+                [] if result["looked_at_all"] else ["..."]
+            )
+    show_all(results, _COLUMNS, as_json)
+
+
+@app.command()
+def peek(
+    secondary: SecondaryText,
+    primary: OptionalPrimaryText = None,
+    primary_name: PrimaryName = None,
+    index: Index = None,
+    dead_letter: DeadLetter = False,
+    start: Annotated[
+        int, typer.Option("--from", min=0, help="The first sequence number.")
+    ] = 0,
+    maximum: Annotated[
+        int, typer.Option("--max", min=1, help="How many at most, of each queue.")
+    ] = 10,
+    ca_file: CaFile = None,
+    as_json: Json = False,
+) -> None:
+    """Look at messages without taking them; aliases are read."""
+    from twinbus.cli.pair.backlog_queues import browse, dead_path, shown
+
+    async def work(
+        connection: Connection, backlog: Backlog, indexes: list[int]
+    ) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        for each in indexes:
+            path = backlog.path(each)
+            place = dead_path(path) if dead_letter else path
+            left = maximum
+            async for message in browse(connection, place, max(start, 1)):
+                found.append(shown(message, each))
+                left -= 1
+                if not left:
+                    break
+        return found
+
+    results = _run(Place(secondary, primary, primary_name, ca_file, index), work)
+    show_all(results, _PEEK_COLUMNS, as_json)
+
+
+@app.command()
+def replay(
+    secondary: SecondaryText,
+    primary: OptionalPrimaryText = None,
+    primary_name: PrimaryName = None,
+    index: Index = None,
+    reason: Annotated[
+        str | None,
+        typer.Option(
+            help="Only those dead-lettered for this, such as MessageTooLarge."
+        ),
+    ] = None,
+    maximum: Annotated[
+        int | None,
+        typer.Option("--max", min=1, help="How many at most, of each queue."),
+    ] = None,
+    ca_file: CaFile = None,
+    as_json: Json = False,
+) -> None:
+    """Put dead-lettered messages back into their backlog queue, after a repair."""
+    from twinbus.cli.pair import backlog_queues
+
+    async def work(
+        connection: Connection, backlog: Backlog, indexes: list[int]
+    ) -> dict[str, int]:
+        done: dict[str, int] = {}
+        with progress(None) as advance:
+            for each in indexes:
+                found = await backlog_queues.replay(
+                    connection, backlog.path(each), reason, maximum or _ALL, advance
+                )
+                for name, count in found.items():
+                    done[name] = done.get(name, 0) + count
+        return done
+
+    done = _run(Place(secondary, primary, primary_name, ca_file, index), work)
+    show({"replayed": sum(done.values()), "reasons": done}, as_json)
+
+
+@app.command()
+def purge(
+    secondary: SecondaryText,
+    primary: OptionalPrimaryText = None,
+    primary_name: PrimaryName = None,
+    index: Index = None,
+    dead_letter: DeadLetter = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    ca_file: CaFile = None,
+    as_json: Json = False,
+) -> None:
+    """Delete messages that are on their way home. They are lost for good."""
+    from twinbus.cli.pair import backlog_queues
+
+    async def work(
+        connection: Connection, backlog: Backlog, indexes: list[int]
+    ) -> int | None:
+        paths = [backlog.path(each) for each in indexes]
+        if dead_letter:
+            paths = [backlog_queues.dead_path(path) for path in paths]
+        if not yes and not _confirmed(paths):
+            return None
+        with progress(None) as advance:
+            return sum(
+                [
+                    await backlog_queues.purge(connection, path, advance)
+                    for path in paths
+                ]
+            )
+
+    purged = _run(Place(secondary, primary, primary_name, ca_file, index), work)
+    if purged is None:
+        raise ConfigError("Nothing was purged.")
+    show({"purged": purged}, as_json)
+
+
+def _confirmed(paths: list[str]) -> bool:
+    """Ask a person; without one, --yes has to say it."""
+    if not sys.stdin.isatty():
+        raise ConfigError(
+            "Purging deletes messages for good. Say --yes if you mean it."
+        )
+    names = "\n".join(f"  {path}" for path in paths)
+    return typer.confirm(f"{names}\nDelete all messages of these for good?", err=True)

@@ -1,0 +1,390 @@
+"""`twinbus syphon`: drain the backlog of a pair of namespaces home, on Spark.
+
+Owns the command's options, the Spark session and what is shown while the job runs. The
+job itself is `spark/syphon_job/`. Everything that can be wrong is said before Spark
+starts. Ctrl-C lets the tasks finish the chunk in hand; a second one does not wait.
+
+Exit code 1 also says that an `--until-empty` was stopped before the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from twinbus.cli.output import Json, pairs, progress, show, show_all
+from twinbus.cli.pair.options import CaFile, PrimaryName, PrimaryText, SecondaryText
+from twinbus.cli.secret import read_secret
+from twinbus.errors import ConfigError, TwinbusError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from twinbus.cli.pair.syphon_view import Snapshot, Watch
+    from twinbus.spark.syphon_job.job import SyphonRun
+    from twinbus.spark.syphon_job.source import SyphonJob
+
+app = typer.Typer()
+
+# Of Spark Connect, where a master names none.
+_CONNECT_PORT = "15002"
+_LOOK_SECONDS = 0.5
+# Without a terminal a line is printed this often.
+_LINE_SECONDS = 5.0
+_COLUMNS = ("index", "destination", "messages", "bytes", "operations", "fate")
+_FINAL = ("index", "moved", "redelivered", "skipped", "dead_lettered", "depth")
+
+
+# Instead of Spark's own, which is too talkative beside a table.
+_LOGGING = Path(__file__).with_name("syphon_log4j2.properties").as_uri()
+# The messages never come through Java, so it need not be fast, only there soon.
+_JAVA = f"-Dlog4j2.configurationFile={_LOGGING} -XX:TieredStopAtLevel=1"
+
+
+class SyphonFailed(TwinbusError):
+    """The syphon ended with an error."""
+
+
+Master = Annotated[
+    str, typer.Option(help="Where Spark runs: local[2,4], spark://..., sc://..., yarn.")
+]
+UntilEmpty = Annotated[bool, typer.Option("--until-empty", help="Drain and exit.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Say what would move where; change nothing.")
+]
+JournalPlace = Annotated[
+    str | None,
+    typer.Option(
+        "--journal",
+        metavar="DIR|URL",
+        help="Where receipts are kept; with executors on other machines a place that "
+        "all of them share.",
+    ),
+]
+ChunkSize = Annotated[
+    int | None, typer.Option(help="Messages that a task has in hand.")
+]
+TaskSeconds = Annotated[int | None, typer.Option(help="How long a task lasts, about.")]
+MaxPerBatch = Annotated[
+    int | None, typer.Option(help="Messages of one micro-batch, about.")
+]
+NoOrder = Annotated[
+    bool,
+    typer.Option("--no-order", help="Several tasks for one backlog queue; order goes."),
+]
+Ttl = Annotated[str | None, typer.Option(help="remaining, or restart at the primary.")]
+Checkpoint = Annotated[
+    str | None, typer.Option(help="Spark's checkpoint location; may be left out.")
+]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option("--conf", metavar="NAME=VALUE", help="A Spark setting; several."),
+]
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(min=0, max=65535, help="Serve Prometheus metrics there, on loopback."),
+]
+
+
+@app.command("syphon")
+def syphon(
+    primary: PrimaryText,
+    secondary: SecondaryText,
+    master: Master = "local[2,4]",
+    until_empty: UntilEmpty = False,
+    dry_run: DryRun = False,
+    journal: JournalPlace = None,
+    primary_name: PrimaryName = None,
+    chunk_size: ChunkSize = None,
+    task_seconds: TaskSeconds = None,
+    max_per_batch: MaxPerBatch = None,
+    no_order: NoOrder = False,
+    ttl: Ttl = None,
+    checkpoint: Checkpoint = None,
+    conf: Conf = None,
+    metrics_port: MetricsPort = None,
+    ca_file: CaFile = None,
+    as_json: Json = False,
+) -> None:
+    """Drain the backlog queues home, on Spark."""
+    options: dict[str, object] = {
+        "primaryConnectionString": read_secret(primary).reveal(),
+        "secondaryConnectionString": read_secret(secondary).reveal(),
+        "primaryName": primary_name,
+        "caFile": _path_text(ca_file),
+        "journalLocation": journal,
+        "checkpointLocation": checkpoint,
+        "chunkSize": chunk_size,
+        "taskBudgetSeconds": task_seconds,
+        "maxMessagesPerBatch": max_per_batch,
+        "keepOrder": not no_order,
+        "ttl": ttl,
+    }
+    from twinbus.spark.environment import check_environment
+
+    check_environment(java=not (dry_run or master.startswith("sc:")))
+    from twinbus.spark.syphon_job.job import check, prepare, start
+
+    job, given = prepare(options, master)
+    indexes = asyncio.run(check(job))
+    if dry_run:
+        _dry_run(job, indexes, as_json)
+        return
+    spark = _session(master, dict(pairs("--conf", conf)))
+    try:
+        if metrics_port is not None:
+            _serve_metrics(spark, metrics_port)
+        run = start(spark, job, given, until_empty=until_empty)
+        _follow(run, _Screen(spark, as_json), until_empty)
+    finally:
+        spark.stop()
+
+
+def _path_text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
+def _dry_run(job: SyphonJob, indexes: list[int], as_json: bool) -> None:
+    from twinbus.cli.pair.syphon_dry import forecast, summary
+
+    with progress(None) as advance:
+        found = asyncio.run(forecast(job, indexes, advance))
+    if as_json:
+        lines = [asdict(each) for each in found]
+        show({**summary(found), "queues": lines}, as_json=True)
+        return
+    show_all([asdict(each) for each in found], _COLUMNS, as_json)
+    show(summary(found), as_json)
+
+
+# -- Spark ---------------------------------------------------------------------------
+
+
+def _session(master: str, settings: dict[str, str]) -> SparkSession:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    from twinbus.spark.syphon_job.job import SPARK_SETTINGS
+
+    if master.startswith("local"):
+        # Its pages are for this machine, and its workers are this Python.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    _check_answers(master)
+    builder = SparkSession.builder.appName("twinbus syphon")
+    if master.startswith("sc:"):
+        # The server has its settings already.
+        builder = builder.remote(master)
+    else:
+        builder = builder.master(master)
+        usual = {
+            "spark.ui.showConsoleProgress": "false",
+            "spark.driver.extraJavaOptions": _JAVA,
+        }
+        settings = {**usual, **SPARK_SETTINGS, **settings}
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    try:
+        return builder.getOrCreate()
+    except PySparkException as error:
+        needs = "Java 17 or newer, and a master that can be reached"
+        if master.startswith("sc:"):
+            needs = "pip install 'pyspark[connect]', and a server that can be reached"
+        raise ConfigError(
+            f"Spark cannot start with --master {master}: {_first_line(str(error))} "
+            f"It needs {needs}."
+        ) from None
+
+
+def _check_answers(master: str) -> None:
+    """Refuse a master where nobody listens: Spark itself would try for minutes."""
+    found = re.match(r"(?:sc|spark)://([^/;]+)", master)
+    if found is None:
+        return
+    for authority in found.group(1).split(","):
+        host, _, port = authority.rpartition(":")
+        if not port.isdigit():
+            host, port = authority, _CONNECT_PORT
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), 5):
+                return
+        except (OSError, OverflowError) as error:
+            last = error
+    raise ConfigError(
+        f"Nobody answers at --master {master} ({last}). Start it, or name another."
+    )
+
+
+def _serve_metrics(spark: SparkSession, port: int) -> None:
+    from prometheus_client import CollectorRegistry, start_http_server
+
+    from twinbus.spark.syphon_job.metrics import SyphonMetrics
+
+    registry = CollectorRegistry()
+    try:
+        start_http_server(port, addr="127.0.0.1", registry=registry)
+    except OSError as error:
+        raise ConfigError(
+            f"--metrics-port {port} cannot be used ({error.strerror})."
+        ) from error
+    spark.streams.addListener(SyphonMetrics(registry))
+
+
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0]
+
+
+def _ui_of(spark: SparkSession) -> str | None:
+    try:
+        found: str | None = spark.sparkContext.uiWebUrl
+    except Exception:  # noqa: BLE001
+        # With Spark Connect only the server knows.
+        return None
+    return found
+
+
+# -- while it runs -------------------------------------------------------------------
+
+
+class _Screen:
+    """Where snapshots go: a table that changes, lines, or JSON."""
+
+    def __init__(self, spark: SparkSession, as_json: bool) -> None:
+        self._ui = _ui_of(spark)
+        self._as_json = as_json
+        self._note = f"Spark UI {self._ui}" if self._ui else ""
+        self._live: Any = None
+        self._printed_at = 0.0
+        self._printed = (-1, 0, 0, 0)
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        if self._as_json or not sys.stderr.isatty():
+            if not self._as_json and self._ui:
+                print(self._note, file=sys.stderr)
+            yield
+            return
+        from rich.console import Console
+        from rich.live import Live
+
+        with Live(console=Console(stderr=True), auto_refresh=False) as self._live:
+            yield
+
+    def say(self, text: str) -> None:
+        """Something to know, besides the numbers."""
+        self._note = text
+        if self._live is None:
+            print(text, file=sys.stderr)
+
+    def show(self, shot: Snapshot, now: float) -> None:
+        """The numbers of the moment."""
+        from twinbus.cli.pair.syphon_view import line_of, table_of
+
+        if self._live is not None:
+            table = table_of(shot, "twinbus syphon", self._note)
+            self._live.update(table, refresh=True)
+            return
+        # Idle for days, it has nothing to say.
+        news = (shot.epoch, shot.depth, shot.moved, shot.dead_lettered)
+        soon = now - self._printed_at < _LINE_SECONDS
+        if news == self._printed or (shot.epoch == self._printed[0] and soon):
+            return
+        self._printed, self._printed_at = news, now
+        if self._as_json:
+            print(json.dumps({**shot.as_dict(), "ui": self._ui}), flush=True)
+        else:
+            print(line_of(shot), file=sys.stderr, flush=True)
+
+    def end(self, shot: Snapshot, ended: str) -> None:
+        """The last word, on standard output."""
+        if self._as_json:
+            print(json.dumps({**shot.as_dict(), "ui": self._ui, "ended": ended}))
+            return
+        show_all([asdict(line) for line in shot.queues], _FINAL, as_json=False)
+        dead = f", {shot.dead_lettered} dead-lettered" if shot.dead_lettered else ""
+        print(f"{ended}: {shot.moved} moved, {shot.depth} left{dead}.")
+        if dead:
+            print(
+                "'twinbus backlog peek --dead-letter' shows why, and 'twinbus backlog "
+                "replay' puts them back."
+            )
+
+
+class _Interrupts:
+    """Ctrl-C and a polite kill, counted instead of raised."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.news = threading.Event()
+
+    def _heard(self, *_: object) -> None:
+        self.count += 1
+        self.news.set()
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Instead of Spark's own handler, which would cancel the tasks at once."""
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        before = {number: signal.signal(number, self._heard) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _follow(run: SyphonRun, screen: _Screen, until_empty: bool) -> None:
+    """Show how it goes until it ends."""
+    from twinbus.cli.pair.syphon_view import Watch
+
+    watch = Watch(run.reports)
+    interrupts = _Interrupts()
+    with interrupts.counted(), screen.opened():
+        _watch_until_end(run, screen, watch, interrupts)
+        shot = watch.look(time.time())
+    error = run.query.exception()
+    if error is not None:
+        raise SyphonFailed(_reason(str(error)))
+    if interrupts.count and until_empty and shot.depth:
+        screen.end(shot, "stopped")
+        raise SyphonFailed("Stopped before the backlog was empty.")
+    screen.end(shot, "stopped" if interrupts.count else "drained")
+
+
+def _watch_until_end(
+    run: SyphonRun, screen: _Screen, watch: Watch, interrupts: _Interrupts
+) -> None:
+    asked = False
+    while run.query.isActive:
+        now = time.time()
+        shot = watch.look(now)
+        screen.show(shot, now)
+        if interrupts.count and not asked:
+            run.ask_stop()
+            screen.say("Stopping after the chunk in hand; Ctrl-C again to stop now.")
+            asked = True
+        if interrupts.count > 1 or (asked and not shot.working):
+            run.query.stop()
+            return
+        interrupts.news.wait(_LOOK_SECONDS)
+        interrupts.news.clear()
+
+
+def _reason(text: str) -> str:
+    """What a person wants of Spark's error: the words of ours, if there are any."""
+    ours = re.findall(r"^twinbus\.[\w.]+: (.+)$", text, re.MULTILINE)
+    return ours[-1] if ours else _first_line(text)

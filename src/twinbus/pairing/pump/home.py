@@ -1,0 +1,169 @@
+"""One destination of a pump: messages leave one batch after the other, in their order.
+
+Owns what a refusal means for the neighbours of a message. A batch is taken whole or not
+at all, so one that was refused because of a message in it is halved until that message
+is alone. When the destination rests, all that waits for it is parked. Only one batch is
+under way at a time, since two could be taken in the wrong order. Knows nothing about
+the backlog queue.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Protocol
+
+from twinbus import limits
+from twinbus.client.sender import Sender
+from twinbus.core.names import check_entity_path, strip_uri
+from twinbus.errors import (
+    CallerError,
+    MessageTooLarge,
+    OutcomeUnknown,
+    RemoteError,
+    SendRefused,
+)
+from twinbus.pairing.pump.item import Item
+from twinbus.pairing.pump.senders import Senders
+from twinbus.pairing.rules.classification import Kind, kind_of
+from twinbus.pairing.rules.envelope import REASON_ALIAS
+from twinbus.pairing.rules.syphon_rules import DeadLetter, Rest, after_failure
+
+# What a batch adds to its messages: a section for each, and an envelope that repeats
+# id, session and partition key of the first one, of 128 characters each.
+_SECTION_BYTES = 8
+_ENVELOPE_BYTES = 2048
+# Faults of the entity: the neighbours need not be tried.
+_ALL_ALIKE = frozenset((Kind.MISSING, Kind.DISABLED))
+
+
+class Owner(Protocol):
+    """Who is told what became of the messages."""
+
+    def accepted(self, destination: Destination, items: Sequence[Item]) -> None: ...
+
+    def refused(self, items: Sequence[Item], verdict: DeadLetter) -> None: ...
+
+    def rests(
+        self,
+        destination: Destination,
+        rest: Rest,
+        items: Sequence[Item],
+        cause: BaseException,
+    ) -> None: ...
+
+    def unsure(self, items: Sequence[Item]) -> None: ...
+
+    def lost(self, items: Sequence[Item]) -> None:
+        """The lock of the first of these may have ended before it was sent."""
+
+    def holding_since_ms(self) -> int:
+        """What was locked after this is still locked."""
+
+
+class Destination:
+    """A line of messages for one entity of the primary."""
+
+    def __init__(
+        self, owner: Owner, senders: Senders, path: str, send_seconds: float
+    ) -> None:
+        self.path = path
+        # Messages that were not sent yet.
+        self.line: deque[Item] = deque()
+        self._owner = owner
+        self._senders = senders
+        self._send_seconds = send_seconds
+
+    async def work(self) -> None:
+        """Send until the line is empty."""
+        invalid = _invalid(self.path)
+        if invalid is not None:
+            self._owner.refused(self._clear(), invalid)
+        while self.line:
+            with self._senders.use(self.path) as sender:
+                batch = self._batch(sender.batch_bytes_max)
+                if not batch:
+                    self._owner.lost(self._clear())
+                    return
+                await self._send(sender, batch)
+
+    def _clear(self) -> list[Item]:
+        items = list(self.line)
+        self.line.clear()
+        return items
+
+    def _batch(self, bytes_max: int) -> list[Item]:
+        """As much of the line as fits into one batch, up to one that is not held."""
+        line = self.line
+        since_ms = self._owner.holding_since_ms()
+        left_bytes = bytes_max - _ENVELOPE_BYTES
+        batch: list[Item] = []
+        for item in line:
+            left_bytes -= len(item.home.payload) + _SECTION_BYTES
+            if (left_bytes < 0 and batch) or item.locked_ms <= since_ms:
+                break
+            batch.append(item)
+            if len(batch) == limits.BATCH_MESSAGES_MAX:
+                break
+        for _ in batch:
+            line.popleft()
+        return batch
+
+    async def _send(self, sender: Sender, batch: list[Item]) -> None:
+        """Send a batch; the parts of one that was refused go one after the other."""
+        parts = deque([batch])
+        while parts:
+            part = parts.popleft()
+            failures = await self._attempt(sender, part)
+            if not failures:
+                self._owner.accepted(self, part)
+                continue
+            taken = [item for at, item in enumerate(part) if at not in failures]
+            if taken:
+                self._owner.accepted(self, taken)
+            refused = [part[at] for at in sorted(failures)]
+            error = failures[min(failures)]
+            if isinstance(error, OutcomeUnknown):
+                self._owner.unsure(refused)
+            verdict = self._verdict(error)
+            if isinstance(verdict, Rest):
+                left = [item for each in parts for item in each]
+                waiting = [*refused, *left, *self._clear()]
+                self._owner.rests(self, verdict, waiting, error)
+                return
+            if len(refused) == 1 or kind_of(error) in _ALL_ALIKE:
+                self._owner.refused(refused, verdict)
+            else:
+                half = len(refused) // 2
+                parts.extendleft((refused[half:], refused[:half]))
+
+    async def _attempt(
+        self, sender: Sender, items: list[Item]
+    ) -> dict[int, RemoteError | MessageTooLarge]:
+        """Send these once; returns why some were not taken, by their places."""
+        payloads = [item.home.payload for item in items]
+        try:
+            await sender.send(
+                payloads[0] if len(payloads) == 1 else payloads, self._send_seconds
+            )
+        except SendRefused as error:
+            return dict(error.failures)
+        except (RemoteError, MessageTooLarge) as error:
+            return dict.fromkeys(range(len(items)), error)
+        return {}
+
+    def _verdict(self, error: BaseException) -> Rest | DeadLetter:
+        if isinstance(error, OutcomeUnknown):
+            # It may be there. What is sent again is the same message, and the next
+            # attempt tells what is wrong with the entity.
+            return Rest.AWAY
+        return after_failure(self.path, error)
+
+
+def _invalid(path: str) -> DeadLetter | None:
+    """A path that no entity has. It must not reach a node that takes requests."""
+    try:
+        check_entity_path(strip_uri(path), "x-ms-path")
+    except CallerError as error:
+        return DeadLetter(REASON_ALIAS, error.text)
+    return None

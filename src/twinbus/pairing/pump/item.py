@@ -1,0 +1,99 @@
+"""Messages in the hands of a pump: what the broker wrote on them, and how old they are.
+
+Owns reading a delivery, and the reckoning of lock times on the pump's own clock. The
+two clocks are never compared: the message that came fastest tells how far the broker's
+"locked until" is ahead of ours, and all others are measured by it. Knows nothing about
+what becomes of a message.
+"""
+
+from __future__ import annotations
+
+from twinbus import limits
+from twinbus.client.message import Message
+from twinbus.pairing.rules.envelope_fast import Stamp, fast_stamp
+from twinbus.pairing.rules.syphon_rules import SendHome
+
+
+class Item:
+    """A message in hand (`syphon_rules.Locked`)."""
+
+    __slots__ = (
+        "deliveries",
+        "enqueued_ms",
+        "home",
+        "locked_ms",
+        "locked_until_ms",
+        "message",
+        "sequence",
+    )
+
+    def __init__(self, message: Message, stamp: Stamp) -> None:
+        self.message = message
+        self.sequence, self.enqueued_ms, _, self.deliveries = stamp
+        # By the pump's clock: when it was locked, or its lock renewed, and when that
+        # lock ends at the latest.
+        self.locked_ms = 0
+        self.locked_until_ms = 0
+        # What is sent, and where to.
+        self.home: SendHome
+
+    def lock(self, locked_ms: int, lock_ms: int) -> None:
+        """It is locked since then."""
+        self.locked_ms = locked_ms
+        self.locked_until_ms = locked_ms + lock_ms
+
+    def lose(self) -> None:
+        """The lock is gone; the message comes again by itself."""
+        self.locked_ms = 0
+
+
+class LockTimes:
+    """What is known about the locks of one backlog queue."""
+
+    def __init__(self, lock_seconds: float) -> None:
+        # What the queue should have, or what its messages say if that is more.
+        self.longest_ms = self._usual_ms = int(lock_seconds * 1000)
+        # How far the ends of new locks are ahead of our clock: the lock's time and the
+        # difference of the two clocks, less the shortest time on the way.
+        self._ahead_ms: int | None = None
+
+    @property
+    def shortest_ms(self) -> int:
+        """How long a lock holds at least, if the clocks agree; never too much."""
+        ahead_ms = self._ahead_ms or 0
+        return min(max(ahead_ms, limits.LOCK_MS_MIN), self._usual_ms)
+
+    def item(self, message: Message, now_ms: int) -> Item:
+        """A message that just came, as an item."""
+        stamp = fast_stamp(message.payload) or _stamp(message, now_ms)
+        until_ms = stamp.locked_until_ms
+        ahead_ms = until_ms - now_ms
+        if self._ahead_ms is None or ahead_ms > self._ahead_ms:
+            self._ahead_ms = ahead_ms
+            # No queue has more, whatever the clocks say.
+            said_ms = min(ahead_ms, limits.LOCK_MS_MAX)
+            self.longest_ms = max(self._usual_ms, said_ms)
+        item = Item(message, stamp)
+        # Older than its lock it cannot be, unless a clock was set.
+        oldest_ms = now_ms - self.longest_ms
+        item.lock(max(until_ms - self._ahead_ms, oldest_ms), self.longest_ms)
+        return item
+
+    def holding_since_ms(self, now_ms: int) -> int:
+        """Locks that are younger than this hold, and for a moment more."""
+        return now_ms - self.shortest_ms + limits.LOCK_MARGIN_MS
+
+    @property
+    def renew_ms(self) -> int:
+        """After how long a lock is renewed."""
+        return self.shortest_ms // 3
+
+
+def _stamp(message: Message, now_ms: int) -> Stamp:
+    """What another kind of broker wrote. One without a lock time has locked it now."""
+    return Stamp(
+        message.sequence_number,
+        message.enqueued_ms or 0,
+        message.locked_until_ms or now_ms,
+        message.delivery_count,
+    )

@@ -1,0 +1,147 @@
+"""Which backlog queue takes a diverted message.
+
+Owns the set of backlog queues that work, for all senders of a factory. A sender picks
+one at random when it first diverts and stays with it. A queue that fails is out for
+every sender; it is probed after a pause, which doubles until the queue has really taken
+a message again, and comes back by itself. Chance comes in as a function. Knows nothing
+about messages, nor about how a probe is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from twinbus import limits
+from twinbus.pairing.events import EventKind, PairingEvent
+from twinbus.pairing.rules.classification import Kind
+from twinbus.pairing.rules.decisions import Decision, ProbeQueue, Tell
+from twinbus.pairing.rules.naming import backlog_path
+
+# Takes n, returns one of 0..n-1: `random.Random.randrange`.
+Chance = Callable[[int], int]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStatus:
+    """What a dashboard shows of one backlog queue."""
+
+    path: str
+    index: int
+    usable: bool
+    probe_ms: int | None
+    accepted: int
+    last_cause: str | None
+
+
+class _Queue:
+    __slots__ = ("accepted", "cause", "pause_ms", "probe_ms")
+
+    def __init__(self) -> None:
+        self.accepted = 0
+        self.cause: BaseException | None = None
+        # The pause if it fails now.
+        self.pause_ms = limits.QUEUE_PAUSE_MS_MIN
+        # When it is probed; None while it is in the rotation.
+        self.probe_ms: int | None = None
+
+
+class Rotation:
+    """The backlog queues of a factory."""
+
+    def __init__(self, primary: str, indexes: Iterable[int], chance: Chance) -> None:
+        self._primary = primary
+        self._queues = {index: _Queue() for index in sorted(indexes)}
+        self._chance = chance
+        # Why the last queue was taken out; what a send raises when none is left.
+        self.last_cause: BaseException | None = None
+
+    def path(self, index: int) -> str:
+        """The path of a queue on the secondary."""
+        return backlog_path(self._primary, index)
+
+    def is_in(self, index: int) -> bool:
+        """Whether a queue may be sent to."""
+        return self._queues[index].probe_ms is None
+
+    def pick(self) -> int | None:
+        """Any queue that works; None if none is left."""
+        usable = [index for index in self._queues if self.is_in(index)]
+        return usable[self._chance(len(usable))] if usable else None
+
+    def accepted(self, index: int, count: int = 1) -> None:
+        """A queue took messages: it is as good as new."""
+        queue = self._queues[index]
+        queue.accepted += count
+        queue.pause_ms = limits.QUEUE_PAUSE_MS_MIN
+
+    def failed(
+        self, index: int, kind: Kind, cause: BaseException, now_ms: int
+    ) -> list[Decision]:
+        """A send to a queue failed, and neither message nor caller is to blame."""
+        queue = self._queues[index]
+        queue.cause = self.last_cause = cause
+        if queue.probe_ms is not None:
+            # Sends that were under way together fail together.
+            return []
+        pause_ms = queue.pause_ms
+        if kind is Kind.BUSY:
+            pause_ms = max(pause_ms, limits.SERVER_BUSY_PAUSE_MS)
+        self._take_out(queue, now_ms + pause_ms)
+        event = PairingEvent(
+            EventKind.BACKLOG_QUEUE_OUT, self.path(index), now_ms, cause
+        )
+        return [Tell(event), ProbeQueue(index, now_ms + pause_ms)]
+
+    def probe_ended(
+        self, index: int, cause: BaseException | None, now_ms: int
+    ) -> list[Decision]:
+        """A probe succeeded (no cause), or why not."""
+        queue = self._queues[index]
+        if queue.probe_ms is None:
+            return []
+        if cause is not None:
+            queue.cause = cause
+            due_ms = now_ms + queue.pause_ms
+            self._take_out(queue, due_ms)
+            return [ProbeQueue(index, due_ms)]
+        queue.probe_ms = None
+        event = PairingEvent(EventKind.BACKLOG_QUEUE_IN, self.path(index), now_ms)
+        return [Tell(event)]
+
+    @staticmethod
+    def _take_out(queue: _Queue, due_ms: int) -> None:
+        queue.probe_ms = due_ms
+        queue.pause_ms = min(2 * queue.pause_ms, limits.QUEUE_PAUSE_MS_MAX)
+
+    def status(self) -> list[QueueStatus]:
+        """What is known of every queue."""
+        return [
+            QueueStatus(
+                path=self.path(index),
+                index=index,
+                usable=queue.probe_ms is None,
+                probe_ms=queue.probe_ms,
+                accepted=queue.accepted,
+                last_cause=None
+                if queue.cause is None
+                else f"{type(queue.cause).__name__}: {queue.cause}",
+            )
+            for index, queue in self._queues.items()
+        ]
+
+
+class SenderChoice:
+    """The backlog queue of one sender."""
+
+    __slots__ = ("_index", "_rotation")
+
+    def __init__(self, rotation: Rotation) -> None:
+        self._rotation = rotation
+        self._index: int | None = None
+
+    def queue(self) -> int | None:
+        """The queue to send to: always the same one, as long as it works."""
+        if self._index is None or not self._rotation.is_in(self._index):
+            self._index = self._rotation.pick()
+        return self._index

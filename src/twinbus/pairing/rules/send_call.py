@@ -1,0 +1,372 @@
+"""One call of send, from its first failure to its end.
+
+Owns what a call does next: try the primary, wait, go to a backlog queue, give up. The
+state of the entity belongs to `policy.py`, its line to `holding.py`, the queues to
+`rotation.py`; a call asks them and reports to them. Every step has an end in time.
+
+A shell runs a call like this, and needs no call at all while an entity is `direct` and
+the send succeeds:
+
+    call = SendCall(shared, path_entity, choice, size, deadline)
+    turn = call.start(now)
+        or call.primary_failed(error, now)   after a send on the fast path
+        or call.adopt(now)                   while such a send has no answer
+    carry out turn.decisions, then turn.step:
+        TryPrimary   send; then primary_accepted or primary_failed
+        TryBacklog   divert and send; then backlog_accepted or backlog_failed
+        Wait         until that time, or until woken by a decision; then woken. If
+                     an attempt is under way, its answer may come first
+        GiveUp       raise
+        Done         return
+
+While an attempt on the primary has no answer, the decision `Divert` means `woken`, too:
+the call moves to the backlog, and what the primary says later is reported with
+`EntityPolicy.accepted` or `failed` for `call.attempt`. An attempt that has not ended by
+its deadline, or by the caller's, is `primary_failed` with a `TimeoutError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from twinbus import limits
+from twinbus.pairing.errors import TooManyHeldSends
+from twinbus.pairing.rules.classification import (
+    Classifier,
+    Kind,
+    Verdict,
+    kind_of,
+    verdict_of,
+)
+from twinbus.pairing.rules.decisions import Decision, Wake
+from twinbus.pairing.rules.holding import Place
+from twinbus.pairing.rules.policy import Attempt, EntityPolicy, State
+from twinbus.pairing.rules.rotation import Rotation, SenderChoice
+
+# -- steps -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TryPrimary:
+    """Send to the entity; a failure if it has not answered by then."""
+
+    deadline_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TryBacklog:
+    """Divert and send to this queue; a failure if it has not answered by then."""
+
+    index: int
+    deadline_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Wait until then (None: until woken), then call `woken`."""
+
+    until_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Raise: the error, or that the caller's time is over (because of the error)."""
+
+    cause: BaseException | None
+    timed_out: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The messages are accepted."""
+
+
+Step = TryPrimary | TryBacklog | Wait | GiveUp | Done
+
+
+@dataclass(slots=True)
+class Turn:
+    """What the shell does now: the decisions in order, then the step."""
+
+    step: Step
+    decisions: list[Decision] = field(default_factory=list)
+
+
+def retry_pause_ms(failures: int, at_once: bool, chance: float) -> int:
+    """How long to wait after so many failures in a row.
+
+    Nothing after a first fault of the connection. Then twice as long each time, less
+    up to a half by chance, so that senders do not come back all together.
+    """
+    doublings = failures - 2 if at_once else failures - 1
+    if doublings < 0:
+        return 0
+    longest = limits.RETRY_PAUSE_MS_MAX
+    pause_ms = min(limits.RETRY_PAUSE_MS_MIN << min(doublings, 16), longest)
+    return round(pause_ms * (1 - chance / 2))
+
+
+@dataclass(frozen=True, slots=True)
+class SendRules:
+    """What all calls of a factory have in common."""
+
+    rotation: Rotation
+    # From 0 to 1: `random.Random.random`.
+    chance: Callable[[], float]
+    classifier: Classifier | None = None
+    attempt_ms: int = limits.ATTEMPT_MS_MAX
+
+
+class SendCall:
+    """One call of send."""
+
+    __slots__ = (
+        "_attempt",
+        "_busy_until_ms",
+        "_cause",
+        "_choice",
+        "_deadline_ms",
+        "_diverting",
+        "_entity",
+        "_failures",
+        "_index",
+        "_place",
+        "_retried",
+        "_retry_at_ms",
+        "_rules",
+        "_size_bytes",
+        "_trying",
+        "owner",
+    )
+
+    def __init__(
+        self,
+        rules: SendRules,
+        entity: EntityPolicy,
+        choice: SenderChoice,
+        size_bytes: int,
+        deadline_ms: int | None,
+    ) -> None:
+        self._rules = rules
+        self._entity = entity
+        self._choice = choice
+        self._size_bytes = size_bytes
+        self._deadline_ms = deadline_ms
+        # An attempt on the primary has no answer yet.
+        self._trying = False
+        # An attempt on a backlog queue has no answer yet.
+        self._diverting = False
+        self._attempt: Attempt = 0
+        self._place: Place | None = None
+        self._failures = 0
+        self._retry_at_ms = 0
+        self._busy_until_ms = 0
+        self._index = -1
+        # The backlog queue that was tried again after its connection broke.
+        self._retried = -1
+        self._cause: BaseException | None = None
+        # The shell's, to find whom to wake.
+        self.owner: Any = None
+
+    # -- events --------------------------------------------------------------------
+
+    def start(self, now_ms: int) -> Turn:
+        """A new call."""
+        entity = self._entity
+        if entity.line and entity.state is State.HEALTHY:
+            # Those who waited are on their way, and nobody overtakes them.
+            return self._wait_in_line(now_ms)
+        return self._next(now_ms)
+
+    def adopt(self, now_ms: int) -> Turn:
+        """A send on the fast path has no answer yet, and now it needs a call."""
+        self._trying = True
+        return self._next(now_ms)
+
+    @property
+    def attempt(self) -> Attempt:
+        """What to report to the entity when an attempt ends that the call has left."""
+        return self._attempt
+
+    def primary_accepted(self, now_ms: int) -> Turn:
+        """The primary took it."""
+        decisions = self._leave()
+        decisions += self._entity.accepted(self._attempt, now_ms)
+        self._trying = False
+        return Turn(Done(), decisions)
+
+    def primary_failed(self, error: BaseException, now_ms: int) -> Turn:
+        """The primary did not take it, or has not answered in time."""
+        verdict = verdict_of(error, self._rules.classifier)
+        decisions = self._entity.failed(self._attempt, verdict, error, now_ms)
+        self._trying = False
+        self._attempt = 0
+        self._cause = error
+        if verdict is Verdict.RAISE:
+            turn = self._give_up(error)
+        elif verdict is Verdict.BUSY:
+            turn = self._after_busy(now_ms)
+        elif not self._entity.hold:
+            turn = self._give_up(error)
+        else:
+            turn = self._after_counted(kind_of(error), now_ms)
+        turn.decisions[:0] = decisions
+        return turn
+
+    def backlog_accepted(self, now_ms: int, count: int = 1) -> Turn:
+        """The backlog queue took it."""
+        del now_ms
+        self._diverting = False
+        self._rules.rotation.accepted(self._index, count)
+        self._entity.diverted(count)
+        return Turn(Done())
+
+    def backlog_failed(self, error: BaseException, now_ms: int) -> Turn:
+        """The backlog queue did not take it, or has not answered in time."""
+        self._diverting = False
+        kind = kind_of(error)
+        if kind.blames_message:
+            return self._give_up(error)
+        if self._is_late(now_ms):
+            return self._give_up(error, timed_out=True)
+        self._cause = error
+        if kind is Kind.CONNECTION and self._retried != self._index:
+            # All queues share one connection: that it broke says nothing about one of
+            # them. The same queue is tried again at once, on another connection.
+            self._retried = self._index
+            return self._next(now_ms)
+        decisions = self._rules.rotation.failed(self._index, kind, error, now_ms)
+        turn = self._next(now_ms)
+        turn.decisions[:0] = decisions
+        return turn
+
+    def woken(self, now_ms: int) -> Turn:
+        """The time has come, or something has changed."""
+        return self._next(now_ms)
+
+    def cancelled(self) -> list[Decision]:
+        """The caller does not want it any more; nothing half done is left."""
+        if self._trying:
+            self._entity.forgotten(self._attempt)
+            self._trying = False
+        return self._leave()
+
+    # -- steps ---------------------------------------------------------------------
+
+    def _next(self, now_ms: int) -> Turn:
+        if self._diverting:
+            # Woken for nothing: the attempt goes on, and has a deadline of its own.
+            return Turn(Wait(self._deadline_ms))
+        if self._is_late(now_ms):
+            return self._give_up(self._cause, timed_out=True)
+        if self._is_behind():
+            return Turn(Wait(self._deadline_ms))
+        if self._entity.state is State.FAILED_OVER:
+            return self._to_backlog(now_ms)
+        if self._trying:
+            # The attempt goes on; on a healthy entity nobody has to wait behind it.
+            healthy = self._entity.state is State.HEALTHY
+            decisions = self._leave() if healthy else []
+            return Turn(Wait(self._deadline_ms), decisions)
+        not_before_ms = self._busy_until_ms
+        if self._entity.state is not State.HEALTHY:
+            not_before_ms = max(not_before_ms, self._retry_at_ms)
+        if now_ms < not_before_ms:
+            return Turn(Wait(self._until(not_before_ms)))
+        return self._to_primary(now_ms)
+
+    def _to_primary(self, now_ms: int) -> Turn:
+        # Who has the turn keeps its place while the entity is suspect, so that the
+        # others wait for its answer. On a healthy one, all of them go at once.
+        healthy = self._entity.state is State.HEALTHY
+        decisions = self._leave() if healthy else []
+        self._attempt = self._entity.begin()
+        self._trying = True
+        end_ms = self._until(now_ms + self._rules.attempt_ms)
+        return Turn(TryPrimary(end_ms), decisions)
+
+    def _to_backlog(self, now_ms: int) -> Turn:
+        if self._trying and not self._entity.hold:
+            # As it used to be: the attempt goes on, and raises if it fails.
+            return Turn(Wait(self._deadline_ms))
+        decisions = self._leave()
+        self._trying = False
+        index = self._choice.queue()
+        if index is None:
+            cause = self._rules.rotation.last_cause
+            return Turn(GiveUp(cause or self._cause), decisions)
+        self._index = index
+        self._diverting = True
+        end_ms = self._until(now_ms + self._rules.attempt_ms)
+        return Turn(TryBacklog(index, end_ms), decisions)
+
+    def _after_busy(self, now_ms: int) -> Turn:
+        """Wait on one's own: a busy service asks each message for ten seconds."""
+        self._busy_until_ms = now_ms + limits.SERVER_BUSY_PAUSE_MS
+        decisions = self._leave()
+        if self._is_late(self._busy_until_ms):
+            return Turn(GiveUp(self._cause), decisions)
+        turn = self._next(now_ms)
+        turn.decisions[:0] = decisions
+        return turn
+
+    def _after_counted(self, kind: Kind, now_ms: int) -> Turn:
+        self._failures += 1
+        at_once = kind is Kind.CONNECTION
+        pause_ms = retry_pause_ms(self._failures, at_once, self._rules.chance())
+        self._retry_at_ms = now_ms + pause_ms
+        if self._entity.state is State.FAILED_OVER or self._is_late(now_ms):
+            return self._next(now_ms)
+        # What the connection did to one, it would do to all. Anything else may be the
+        # message's own fault, so another one tries.
+        decisions = [] if at_once else self._pass_on()
+        turn = self._wait_in_line(now_ms)
+        turn.decisions[:0] = decisions
+        return turn
+
+    def _wait_in_line(self, now_ms: int) -> Turn:
+        line = self._entity.line
+        if self._place is None or not self._place.standing:
+            try:
+                self._place = line.join(self, self._size_bytes, self._place)
+            except TooManyHeldSends as error:
+                error.__cause__ = self._cause
+                return Turn(GiveUp(error))
+        return self._next(now_ms)
+
+    def _give_up(self, cause: BaseException | None, timed_out: bool = False) -> Turn:
+        self._trying = False
+        return Turn(GiveUp(cause, timed_out), self._leave())
+
+    # -- the line and the clock ----------------------------------------------------
+
+    def _leave(self) -> list[Decision]:
+        """Step out of the line, if in it, and pass the turn on."""
+        place = self._place
+        if place is None or not place.standing:
+            return []
+        following = self._entity.line.leave(place)
+        return [] if following is None else [Wake(following.call)]
+
+    def _pass_on(self) -> list[Decision]:
+        """Let the next one of the line try, if this one has the turn."""
+        place = self._place
+        if place is None or not place.standing:
+            return []
+        following = self._entity.line.pass_on(place)
+        return [] if following is None else [Wake(following.call)]
+
+    def _is_behind(self) -> bool:
+        place = self._place
+        standing = place is not None and place.standing
+        return standing and self._entity.line.turn is not place
+
+    def _is_late(self, now_ms: int) -> bool:
+        return self._deadline_ms is not None and now_ms >= self._deadline_ms
+
+    def _until(self, time_ms: int) -> int:
+        if self._deadline_ms is None:
+            return time_ms
+        return min(time_ms, self._deadline_ms)

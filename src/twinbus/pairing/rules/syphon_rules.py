@@ -1,0 +1,347 @@
+"""What the syphon does with a message: the rules that all its runners share.
+
+Owns three decisions. For a message that comes up in a backlog queue: bring it home,
+dead-letter it, or drop it. For one that its destination did not take: dead-letter it,
+or let the destination rest. And for a destination that rests: when its messages may go
+again, so that they arrive in the order in which they were diverted.
+
+A message of a resting destination is *parked*: left locked and not renewed, so that
+those behind it come up. When the lock ends it returns by itself. A message of that
+destination goes only if none of a lower number is still away, so order is kept without
+waiting for all of them. Several syphons on one queue give that up.
+
+Knows nothing about links, batches or Spark.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from heapq import heappop, heappush
+from typing import Generic, Protocol, TypeVar
+
+from twinbus import limits
+from twinbus.pairing.errors import AliasInvalid
+from twinbus.pairing.events import EventKind, PairingEvent
+from twinbus.pairing.rules.classification import Kind, kind_of
+from twinbus.pairing.rules.decisions import Decision, Tell
+from twinbus.pairing.rules.envelope import Aliases, Backlogged
+from twinbus.pairing.rules.envelope_fast import fast_restore
+from twinbus.pairing.rules.policy import entity_key
+
+# The time in the backlog counts, or does not, as it used to be.
+TTL_REMAINING = "remaining"
+TTL_RESTART = "restart"
+TTL_RULES = (TTL_REMAINING, TTL_RESTART)
+
+REASON_EXPIRED = "TTLExpiredException"
+REASON_MISSING = "DestinationNotFound"
+REASON_DISABLED = "DestinationDisabled"
+REASON_TOO_LARGE = "MessageTooLarge"
+REASON_REFUSED = "MessageRefused"
+# As the dead-letter queue takes them.
+_DESCRIPTION_CHARS_MAX = 1024
+
+
+# -- one message -------------------------------------------------------------------
+
+
+# The same few paths come again and again.
+_key_of = lru_cache(4096)(entity_key)
+
+
+@dataclass(frozen=True, slots=True)
+class SendHome:
+    """Send these bytes to this entity of the primary; once accepted, complete."""
+
+    path: str
+    payload: bytes
+
+    @property
+    def key(self) -> str:
+        """What two spellings of the path have in common."""
+        return _key_of(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """Dead-letter the message in its backlog queue. Its neighbours go on."""
+
+    reason: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Complete it, and send nothing: it was a ping."""
+
+
+Outcome = SendHome | DeadLetter | Drop
+
+
+def decide(payload: bytes, now_ms: int, ttl_rule: str = TTL_REMAINING) -> Outcome:
+    """What becomes of a message that was received from a backlog queue."""
+    usual = fast_restore(payload, now_ms, ttl_rule == TTL_RESTART)
+    if usual is not None:
+        return SendHome(*usual)
+    try:
+        message = Backlogged(payload)
+        if message.is_ping:
+            return Drop()
+        aliases = message.aliases()
+        ttl_ms = remaining_ttl_ms(aliases, message.enqueued_ms, now_ms, ttl_rule)
+        if ttl_ms is not None and ttl_ms <= 0:
+            return DeadLetter(
+                REASON_EXPIRED,
+                f"The time to live for '{aliases.path}' ended {-ttl_ms} ms ago.",
+            )
+        return SendHome(aliases.path, message.restored(aliases, ttl_ms))
+    except AliasInvalid as error:
+        return DeadLetter(error.reason, error.text)
+
+
+def remaining_ttl_ms(
+    aliases: Aliases, enqueued_ms: int | None, now_ms: int, ttl_rule: str
+) -> int | None:
+    """What is left of the time to live; None if it has none."""
+    ttl_ms = aliases.ttl_ms
+    if ttl_ms is None or ttl_rule == TTL_RESTART:
+        return ttl_ms
+    since_ms = aliases.diverted_at_ms
+    if since_ms is None:
+        since_ms = enqueued_ms if enqueued_ms is not None else now_ms
+    if aliases.scheduled_ms is not None:
+        # It starts when the message would have been there to receive.
+        since_ms = max(since_ms, aliases.scheduled_ms)
+    # A clock that goes wrong must not make a message live longer.
+    return ttl_ms - max(now_ms - since_ms, 0)
+
+
+# -- what a destination says -------------------------------------------------------
+
+
+class Rest(enum.Enum):
+    """Why a destination takes nothing for a while."""
+
+    AWAY = "away"
+    BUSY = "busy"
+    FULL = "full"
+    # Dead-lettering a whole backlog because a key was rotated would help nobody.
+    NO_ACCESS = "no access"
+
+
+_RESTS = {
+    Kind.CONNECTION: Rest.AWAY,
+    Kind.TIMEOUT: Rest.AWAY,
+    Kind.SERVICE: Rest.AWAY,
+    Kind.BUSY: Rest.BUSY,
+    Kind.FULL: Rest.FULL,
+    Kind.ACCESS: Rest.NO_ACCESS,
+}
+_REASONS = {
+    Kind.MISSING: REASON_MISSING,
+    Kind.DISABLED: REASON_DISABLED,
+    Kind.TOO_LARGE: REASON_TOO_LARGE,
+}
+
+
+def after_failure(path: str, error: BaseException) -> Rest | DeadLetter:
+    """What to do with a message that its destination did not take."""
+    kind = kind_of(error)
+    rest = _RESTS.get(kind)
+    if rest is not None:
+        return rest
+    text = f"'{path}' did not take the message: {error}"
+    reason = _REASONS.get(kind, REASON_REFUSED)
+    return DeadLetter(reason, text[:_DESCRIPTION_CHARS_MAX])
+
+
+# -- destinations that rest --------------------------------------------------------
+
+
+class Locked(Protocol):
+    """A message that the syphon has locked. All times are by the syphon's own clock."""
+
+    @property
+    def sequence(self) -> int: ...
+
+    @property
+    def locked_until_ms(self) -> int:
+        """When it came in, plus the lock time of the queue: never before the end."""
+
+    @property
+    def locked_ms(self) -> int | None:
+        """When the broker locked it, which may be long ago. None: now."""
+
+
+@dataclass(slots=True)
+class Held:
+    """A message that the syphon has locked, and no more."""
+
+    sequence: int
+    locked_until_ms: int
+    locked_ms: int | None = None
+
+
+LockedT = TypeVar("LockedT", bound=Locked)
+
+
+class _Lane:
+    """One destination of one backlog queue."""
+
+    __slots__ = ("_ends", "_numbers", "parked", "pause_ms", "rest", "until_ms")
+
+    def __init__(self) -> None:
+        self.rest: Rest | None = None
+        self.until_ms = 0
+        self.pause_ms = limits.DESTINATION_PAUSE_MS_MIN
+        # Messages left locked: number and end of the lock. The two heaps are ways to
+        # find the first; what is no longer in `parked` is passed over.
+        self.parked: dict[int, int] = {}
+        self._numbers: list[int] = []
+        self._ends: list[tuple[int, int]] = []
+
+    def park(self, held: Locked) -> None:
+        self.parked[held.sequence] = held.locked_until_ms
+        heappush(self._numbers, held.sequence)
+        heappush(self._ends, (held.locked_until_ms, held.sequence))
+
+    def forget_returned(self, locked_ms: int) -> None:
+        """What returned before this came up before it, or is gone."""
+        while self._ends and self._ends[0][0] + limits.LOCK_MARGIN_MS <= locked_ms:
+            until_ms, number = heappop(self._ends)
+            if self.parked.get(number) == until_ms:
+                del self.parked[number]
+
+    def is_next(self, sequence: int) -> bool:
+        """Whether no message of a lower number is away."""
+        while self._numbers and self._numbers[0] not in self.parked:
+            heappop(self._numbers)
+        return not self._numbers or sequence <= self._numbers[0]
+
+    def resume_ms(self) -> int:
+        """When the first of its messages may go."""
+        return max(self.until_ms, min(self.parked.values(), default=0))
+
+
+class Lanes:
+    """The destinations of one backlog queue, in the eyes of one syphon."""
+
+    def __init__(self, queue_path: str) -> None:
+        self._queue_path = queue_path
+        self._lanes: dict[str, _Lane] = {}
+
+    def may_send(self, key: str, held: Locked, now_ms: int) -> bool:
+        """Whether a message may go home now; if not, it is parked.
+
+        Ask for the messages of a queue in the order of their numbers, and send those
+        of one destination one after the other, or in one batch.
+        """
+        lane = self._lanes.get(key)
+        if lane is None:
+            return True
+        lane.parked.pop(held.sequence, None)
+        lane.forget_returned(now_ms if held.locked_ms is None else held.locked_ms)
+        if now_ms >= lane.until_ms and lane.is_next(held.sequence):
+            return True
+        lane.park(held)
+        return False
+
+    def accepted(self, key: str) -> None:
+        """A destination took a message."""
+        lane = self._lanes.get(key)
+        if lane is None:
+            return
+        lane.rest = None
+        lane.pause_ms = limits.DESTINATION_PAUSE_MS_MIN
+        if not lane.parked:
+            del self._lanes[key]
+
+    def away(self, key: str, held: Locked) -> None:
+        """Somebody else has locked a message: those behind it wait for its return."""
+        self._lanes.setdefault(key, _Lane()).park(held)
+
+    def failed(
+        self,
+        path: str,
+        rest: Rest,
+        messages: Iterable[Locked],
+        cause: BaseException,
+        now_ms: int,
+    ) -> list[Decision]:
+        """A destination did not take these: they are parked, and it rests."""
+        lane = self._lanes.setdefault(entity_key(path), _Lane())
+        for held in messages:
+            lane.park(held)
+        busy = rest is Rest.BUSY
+        lane.until_ms = now_ms
+        lane.until_ms += limits.SERVER_BUSY_PAUSE_MS if busy else lane.pause_ms
+        lane.pause_ms = min(2 * lane.pause_ms, limits.DESTINATION_PAUSE_MS_MAX)
+        if lane.rest is rest:
+            # Told already.
+            return []
+        lane.rest = rest
+        details = {"queue": self._queue_path, "because": rest.value}
+        kind = EventKind.SYPHON_BACKS_OFF
+        return [Tell(PairingEvent(kind, path, now_ms, cause, details))]
+
+    @property
+    def parked(self) -> int:
+        """How many messages are left locked."""
+        return sum(len(lane.parked) for lane in self._lanes.values())
+
+    def pause_until_ms(self) -> int | None:
+        """Until when nothing more should be received; None: go on.
+
+        With too many parked, the next ones would only be parked, too.
+        """
+        if self.parked < limits.PARKED_MESSAGES_MAX:
+            return None
+        return min(lane.resume_ms() for lane in self._lanes.values() if lane.parked)
+
+    def resting(self) -> dict[str, Rest]:
+        """The destinations that take nothing now, and why."""
+        return {
+            key: lane.rest for key, lane in self._lanes.items() if lane.rest is not None
+        }
+
+
+# -- a chunk of messages -----------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Sorted(Generic[LockedT]):
+    """What to do with the messages that one receive brought."""
+
+    # By destination, each in order: send one after the other or in one batch, then
+    # complete them.
+    home: dict[str, list[tuple[LockedT, SendHome]]] = field(default_factory=dict)
+    dead: list[tuple[LockedT, DeadLetter]] = field(default_factory=list)
+    dropped: list[LockedT] = field(default_factory=list)
+    # Leave these locked and do not renew them.
+    parked: list[LockedT] = field(default_factory=list)
+
+
+def sort_chunk(
+    lanes: Lanes,
+    chunk: Iterable[tuple[LockedT, bytes]],
+    now_ms: int,
+    ttl_rule: str = TTL_REMAINING,
+) -> Sorted[LockedT]:
+    """Decide over all messages that one receive brought, in the order they came."""
+    result: Sorted[LockedT] = Sorted()
+    for held, payload in chunk:
+        outcome = decide(payload, now_ms, ttl_rule)
+        if isinstance(outcome, SendHome):
+            key = outcome.key
+            if lanes.may_send(key, held, now_ms):
+                result.home.setdefault(key, []).append((held, outcome))
+            else:
+                result.parked.append(held)
+        elif isinstance(outcome, DeadLetter):
+            result.dead.append((held, outcome))
+        else:
+            result.dropped.append(held)
+    return result

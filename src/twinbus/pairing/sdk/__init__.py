@@ -1,0 +1,5 @@
+"""The official client's types: its arguments, messages, values, batches and errors.
+
+Read `conversion.py` (what a sender takes), `messages.py` and `values.py` (as bytes),
+`batch.py`, `arguments.py` and `errors.py`. Must not know pairs.
+"""

@@ -1,0 +1,107 @@
+"""Finding and making the backlog queues, through the secondary's administration client.
+
+Each missing queue is tried three times, with a pause. One that cannot be made does not
+stop the others: its failure is an event with its cause. Takes the official
+administration client of either kind; the blocking one is called in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from twinbus import limits
+from twinbus.pairing.errors import NoBacklogQueue
+from twinbus.pairing.events import EventKind, PairingEvent
+from twinbus.pairing.rules.naming import (
+    BACKLOG_QUEUE_PROPERTIES,
+    backlog_path,
+    found_indexes,
+)
+
+Report = Callable[[str, BaseException], None]
+
+
+class BacklogQueues:
+    """The backlog queues of one primary on one secondary."""
+
+    def __init__(self, manager: Any, label: str) -> None:
+        self._manager = manager
+        self._label = label
+
+    async def found(self) -> list[int]:
+        """Every index that exists, also beyond what was asked for."""
+        return found_indexes(await self._names(), self._label)
+
+    async def waiting(self) -> int:
+        """How many messages wait in all of them together."""
+        counts = [await self._count(index) for index in await self.found()]
+        return sum(counts)
+
+    async def _count(self, index: int) -> int:
+        ask = self._manager.get_queue_runtime_properties
+        path = backlog_path(self._label, index)
+        if inspect.iscoroutinefunction(ask):
+            found = await ask(path)
+        else:
+            found = await asyncio.to_thread(ask, path)
+            if inspect.isawaitable(found):
+                found = await found
+        return found.active_message_count or 0
+
+    async def ensure(self, indexes: range, report: Report) -> frozenset[int]:
+        """Find or make these; returns the usable ones, raises if there is none."""
+        found = set(await self.found())
+        missing = [index for index in indexes if index not in found]
+        made = await asyncio.gather(*(self._make(index) for index in missing))
+        usable = found.intersection(indexes)
+        cause: BaseException | None = None
+        for index, error in zip(missing, made, strict=True):
+            if error is None:
+                usable.add(index)
+            else:
+                cause = error
+                report(backlog_path(self._label, index), error)
+        if not usable:
+            text = f"Not one backlog queue of '{self._label}' could be made: {cause}"
+            raise NoBacklogQueue(text) from cause
+        return frozenset(usable)
+
+    async def _names(self) -> list[str]:
+        pages = self._manager.list_queues()
+        if hasattr(pages, "__aiter__"):
+            return [queue.name async for queue in pages]
+        return await asyncio.to_thread(lambda: [queue.name for queue in pages])
+
+    async def _make(self, index: int) -> BaseException | None:
+        """Make one queue; returns why it could not be made."""
+        path = backlog_path(self._label, index)
+        for attempt in range(1, limits.QUEUE_TRIES_MAX + 1):
+            try:
+                await self._create(path)
+            except Exception as error:  # noqa: BLE001
+                if type(error).__name__ == "ResourceExistsError":
+                    # Somebody else was faster, or the name is taken by a topic.
+                    return None if index in await self.found() else error
+                if attempt == limits.QUEUE_TRIES_MAX:
+                    return error
+            else:
+                return None
+            await asyncio.sleep(limits.QUEUE_TRY_PAUSE_SECONDS)
+        return None
+
+    async def _create(self, path: str) -> None:
+        create = self._manager.create_queue
+        if inspect.iscoroutinefunction(create):
+            await create(path, **BACKLOG_QUEUE_PROPERTIES)
+            return
+        made = await asyncio.to_thread(create, path, **BACKLOG_QUEUE_PROPERTIES)
+        if inspect.isawaitable(made):
+            await made
+
+
+def missing_event(path: str, cause: BaseException, now_ms: int) -> PairingEvent:
+    """A backlog queue could not be made."""
+    return PairingEvent(EventKind.BACKLOG_QUEUE_MISSING, path, now_ms, cause)

@@ -1,0 +1,386 @@
+"""The factory: one namespace, its senders and receivers, and what it is paired with.
+
+Takes what the official client takes. Owns the states of a factory and the order in
+which things begin and end; how a pair works is `pair.py`, how a message finds its way
+`route.py`. Receivers are the official client's own, on this namespace alone. A factory
+belongs to one event loop and one process.
+
+| state   | sends                   | leaves by                                       |
+|---------|-------------------------|-------------------------------------------------|
+| open    | are taken               | `close` -> closing; `fault` -> faulted          |
+| closing | that are under way end  | the last one ends -> closed; `fault` -> faulted |
+| closed  | are refused             |                                                 |
+| faulted | are refused, saying why | `close` frees what is left; the state stays     |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from typing import Any, Self
+
+from twinbus.client.connection import Connection
+from twinbus.client.credentials import credential_of
+from twinbus.core.sas import parse_connection_string
+from twinbus.errors import ArgumentError, RemoteError
+from twinbus.pairing.errors import PairingError
+from twinbus.pairing.events import EventKind, PairingEvent
+from twinbus.pairing.options import (
+    FactoryFacts,
+    SendAvailabilityPairedNamespaceOptions,
+    check_pairing,
+)
+from twinbus.pairing.rules.naming import primary_label
+from twinbus.pairing.rules.policy import PairingStatus
+from twinbus.pairing.sdk.arguments import endpoint_from, send_settings_from
+from twinbus.pairing.sdk.errors import as_sdk_error
+from twinbus.pairing.shell.backlog_queues import BacklogQueues, missing_event
+from twinbus.pairing.shell.backlog_watch import BacklogWatch
+from twinbus.pairing.shell.direct import DirectRoute
+from twinbus.pairing.shell.message_sender import MessageSender
+from twinbus.pairing.shell.pair import Pair
+from twinbus.pairing.shell.route import PairedRoute
+from twinbus.pairing.shell.syphon import Syphon, Which
+from twinbus.pairing.shell.telling import Listener
+
+
+class FactoryState(enum.StrEnum):
+    """Where a factory stands."""
+
+    OPEN = "open"
+    CLOSING = "closing"
+    CLOSED = "closed"
+    FAULTED = "faulted"
+
+
+class PairingView:
+    """What an application sees of its pair."""
+
+    def __init__(self, pair: Pair, syphon: Syphon | None) -> None:
+        self._pair = pair
+        self._syphon = syphon
+
+    @property
+    def options(self) -> SendAvailabilityPairedNamespaceOptions:
+        """What the pair was made with."""
+        return self._pair.options
+
+    def status(self) -> PairingStatus:
+        """Every entity and backlog queue: the whole state, for a dashboard."""
+        status = self._pair.status()
+        if self._syphon is not None:
+            status.syphon = self._syphon.status()
+        return status
+
+    def mark_healthy(self, path: str) -> None:
+        """Send to the primary again: somebody knows that the entity is well."""
+        self._pair.mark_healthy(path)
+
+    def events(self) -> Listener:
+        """An async iterator over what happens from now on."""
+        return self._pair.telling.events()
+
+
+class MessagingFactory:
+    """Makes senders and receivers for one namespace, and pairs it with another."""
+
+    def __init__(
+        self, fully_qualified_namespace: str, credential: Any, **kwargs: Any
+    ) -> None:
+        self.endpoint = endpoint_from(fully_qualified_namespace, kwargs)
+        self.settings = send_settings_from(kwargs)
+        self.connection = Connection(
+            self.endpoint, credential, timeout_seconds=self.settings.attempt_seconds
+        )
+        # As the official client says it: with the port only where there is no TLS.
+        plain = self.endpoint.tls is None
+        self.fully_qualified_namespace = (
+            self.endpoint.authority if plain else self.endpoint.host
+        )
+        self._entity_name: str | None = kwargs.get("entity_name")
+        # How to make the official client for receivers, and that client.
+        self._sdk_arguments = (fully_qualified_namespace, credential, kwargs)
+        self._sdk_text: str | None = None
+        self._sdk: Any = None
+        self._state = FactoryState.OPEN
+        self._fault: BaseException | None = None
+        self._pair: Pair | None = None
+        self._syphon: Syphon | None = None
+        self._watch: BacklogWatch | None = None
+        self._partner: MessagingFactory | None = None
+        self._is_secondary = False
+        self._pairing: asyncio.Future[None] | None = None
+
+    @classmethod
+    def from_connection_string(cls, conn_str: str, **kwargs: Any) -> Self:
+        """A factory for the namespace that a connection string names."""
+        try:
+            given = parse_connection_string(conn_str)
+        except ArgumentError as error:
+            raise ValueError(error.text) from None
+        host = f"[{given.host}]" if ":" in given.host else given.host
+        if given.port is not None:
+            host = f"{host}:{given.port}"
+        keywords = {**kwargs, "use_tls": not given.dev}
+        if given.entity_path is not None:
+            keywords["entity_name"] = given.entity_path
+        made = cls(host, credential_of(given), **keywords)
+        made._sdk_text = conn_str
+        made._sdk_arguments = ("", None, kwargs)
+        return made
+
+    # -- senders and receivers ---------------------------------------------------------
+
+    def get_queue_sender(
+        self, queue_name: str, *, client_identifier: str | None = None, **_: Any
+    ) -> MessageSender:
+        """A sender to a queue; paired if the factory is."""
+        return self._sender("queue", queue_name, client_identifier)
+
+    def get_topic_sender(
+        self, topic_name: str, *, client_identifier: str | None = None, **_: Any
+    ) -> MessageSender:
+        """A sender to a topic; paired if the factory is."""
+        return self._sender("topic", topic_name, client_identifier)
+
+    def get_queue_receiver(self, queue_name: str, **kwargs: Any) -> Any:
+        """The official client's receiver, on this namespace alone."""
+        return self._receivers().get_queue_receiver(queue_name, **kwargs)
+
+    def get_subscription_receiver(
+        self, topic_name: str, subscription_name: str, **kwargs: Any
+    ) -> Any:
+        """The official client's receiver, on this namespace alone."""
+        return self._receivers().get_subscription_receiver(
+            topic_name, subscription_name, **kwargs
+        )
+
+    def _sender(self, what: str, path: str, identifier: str | None) -> MessageSender:
+        if self._entity_name and path != self._entity_name:
+            raise ValueError(
+                f"The {what} name provided does not match the EntityPath in the "
+                "connection string used to construct the MessagingFactory."
+            )
+        self.check_open()
+        return MessageSender(self, path, identifier)
+
+    def _receivers(self) -> Any:
+        self.check_open()
+        if self._sdk is None:
+            self._sdk = self._make_sdk()
+        return self._sdk
+
+    def _make_sdk(self) -> Any:
+        from azure.servicebus.aio import ServiceBusClient
+
+        return self.sdk_client(ServiceBusClient)
+
+    def sdk_client(self, kind: Any) -> Any:
+        """The official client, with the arguments that this factory was made with."""
+        namespace, credential, kwargs = self._sdk_arguments
+        if self._sdk_text is not None:
+            return kind.from_connection_string(self._sdk_text, **kwargs)
+        return kind(namespace, credential, **kwargs)
+
+    # -- pairing -----------------------------------------------------------------------
+
+    async def pair_namespace(
+        self, options: SendAvailabilityPairedNamespaceOptions
+    ) -> None:
+        """Pair with a secondary; returns when all of it works, or raises why not.
+
+        Senders that were made before stay unpaired.
+        """
+        if not isinstance(options, SendAvailabilityPairedNamespaceOptions):
+            raise TypeError("options must be SendAvailabilityPairedNamespaceOptions.")
+        secondary = options.secondary_messaging_factory
+        # A blocking factory brings the async one that does its work.
+        secondary = getattr(secondary, "inner", secondary)
+        if not isinstance(secondary, MessagingFactory):
+            raise TypeError("messaging_factory must be a MessagingFactory of twinbus.")
+        self.check_open()
+        secondary.check_open()
+        check_pairing(self.facts, secondary.facts, options)
+        self._pairing = asyncio.get_running_loop().create_future()
+        secondary._is_secondary = True
+        try:
+            await self._join(options, secondary)
+        except BaseException:
+            secondary._is_secondary = False
+            if self._pair is not None:
+                self._pair.stop()
+                self._pair = None
+            options.set_usable(frozenset())
+            raise
+        finally:
+            self._pairing.set_result(None)
+            self._pairing = None
+
+    async def _join(
+        self,
+        options: SendAvailabilityPairedNamespaceOptions,
+        secondary: MessagingFactory,
+    ) -> None:
+        label = options.primary_name
+        if label is None:
+            label = primary_label(*self._place)
+        queues = BacklogQueues(options.secondary_namespace_manager, label)
+        missing: list[tuple[str, BaseException]] = []
+        usable = await queues.ensure(
+            options.asked_indexes, lambda *each: missing.append(each)
+        )
+        options.set_usable(usable)
+        pair = Pair(
+            self.connection,
+            secondary.connection,
+            options,
+            label,
+            self.settings.attempt_ms,
+        )
+        self._pair = pair
+        for path, cause in missing:
+            pair.telling.tell(missing_event(path, cause, pair.clock.now_ms()))
+        try:
+            await pair.open_backlog()
+        except RemoteError as error:
+            host, port = secondary._place
+            whose = f"The secondary '{host}:{port}': "
+            raise as_sdk_error(error, whose) from error
+        self._partner = secondary
+        if options.enable_syphon:
+            self._syphon = self._start_syphon(pair, queues)
+            secondary._syphon = self._syphon
+        else:
+            self._watch = BacklogWatch(pair, queues.waiting)
+
+    def _start_syphon(self, pair: Pair, queues: BacklogQueues) -> Syphon:
+        syphon = Syphon(pair, queues.found, self._fault_partner)
+        syphon.start()
+        return syphon
+
+    def _fault_partner(self, which: Which, cause: PairingError) -> None:
+        """The syphon has waited long enough for the other factory to end."""
+        partner = self if which is Which.PRIMARY else self._partner
+        if partner is not None:
+            partner.fault(cause)
+
+    @property
+    def _place(self) -> tuple[str, int]:
+        """What tells this namespace from others, also behind one gateway."""
+        return self.endpoint.host, self.endpoint.target[1]
+
+    @property
+    def facts(self) -> FactoryFacts:
+        """What pairing has to know about this factory."""
+        host, port = self._place
+        paired = self._pair is not None or self._pairing is not None
+        return FactoryFacts(host, port, paired, self._is_secondary)
+
+    @property
+    def pairing(self) -> PairingView:
+        """The pair at work; raises if there is none."""
+        if self._pair is None or self._pairing is not None:
+            raise PairingError("The factory is not paired. Call pair_namespace first.")
+        return PairingView(self._pair, self._syphon)
+
+    async def pairing_ended(self) -> None:
+        """Wait for a pairing that is under way."""
+        if self._pairing is not None:
+            await asyncio.shield(self._pairing)
+
+    def route(self, path: str) -> PairedRoute | DirectRoute | None:
+        """The way to an entity; None while pairing is under way."""
+        if self._pairing is not None:
+            return None
+        if self._pair is not None:
+            return PairedRoute(self._pair, path, self.check_alive)
+        settings = self.settings
+        return DirectRoute(
+            self.connection.sender(path),
+            self.check_alive,
+            settings.retries,
+            settings.attempt_seconds,
+        )
+
+    # -- life --------------------------------------------------------------------------
+
+    @property
+    def state(self) -> str:
+        """open, closing, closed or faulted."""
+        return self._state.value
+
+    def check_open(self) -> None:
+        """Refuse what begins after the factory has ended."""
+        if self._state is not FactoryState.OPEN:
+            self.check_alive()
+            raise ValueError(f"The factory is {self._state}. Make another.")
+
+    def check_alive(self) -> None:
+        """Refuse to go on once the factory is faulted."""
+        if self._fault is not None:
+            raise self._fault.with_traceback(None)
+
+    def fault(self, error: BaseException) -> None:
+        """Refuse all sends from now on, because of this error."""
+        if self._state in (FactoryState.FAULTED, FactoryState.CLOSED):
+            return
+        self._state = FactoryState.FAULTED
+        self._fault = error
+        pair = self._pair
+        if pair is not None:
+            now_ms = pair.clock.now_ms()
+            pair.telling.tell(
+                PairingEvent(EventKind.FAULTED, self.endpoint.host, now_ms, error)
+            )
+            pair.break_off()
+            self._stop_pair(pair)
+        self._tell_syphon()
+
+    async def close(self) -> None:
+        """Let the sends under way end, stop all else, and let go of the namespace.
+
+        Closes the secondary, too, if the syphon was on.
+        """
+        if self._state is FactoryState.CLOSED:
+            return
+        self.connection.check_place(asyncio.get_running_loop())
+        pair, syphon = self._pair, self._syphon
+        if self._state is FactoryState.OPEN:
+            self._state = FactoryState.CLOSING
+            if pair is not None:
+                pair.stop_pings()
+                await pair.sends_ended()
+        if pair is not None:
+            self._stop_pair(pair)
+        if syphon is not None and self._partner is not None:
+            await syphon.stop()
+            await self._partner.close()
+        elif self._partner is not None:
+            self._partner._is_secondary = False
+        else:
+            self._tell_syphon()
+        await self.connection.close()
+        if self._sdk is not None:
+            await self._close_sdk(self._sdk)
+        if self._state is FactoryState.CLOSING:
+            self._state = FactoryState.CLOSED
+
+    def _stop_pair(self, pair: Pair) -> None:
+        if self._watch is not None:
+            self._watch.stop()
+        pair.stop()
+
+    async def _close_sdk(self, sdk: Any) -> None:
+        await sdk.close()
+
+    def _tell_syphon(self) -> None:
+        """The syphon looks after the partner of a factory that has ended."""
+        if self._syphon is not None:
+            which = Which.SECONDARY if self._partner is None else Which.PRIMARY
+            self._syphon.factory_ended(which)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

@@ -1,0 +1,299 @@
+"""A pair at work: carries out what the rules decide.
+
+Owns the timers, the entities and the backlog senders of one pairing, and is the only
+place that turns decisions (`decisions.py`) into things that happen. What a decision is
+based on belongs to the rules; how a ping or a probe is made, to `probing.py`; who is
+told, to `telling.py`. What one send does is `route.py`. All of it runs on one event
+loop, so nothing here needs a lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from twinbus import limits
+from twinbus.client.connection import Connection
+from twinbus.client.outcome import Outcome
+from twinbus.client.sender import Sender
+from twinbus.clock import Clock, SystemClock
+from twinbus.pairing.errors import Moved
+from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
+from twinbus.pairing.rules.classification import Kind, kind_of, verdict_of
+from twinbus.pairing.rules.decisions import (
+    CancelTimer,
+    Decision,
+    Divert,
+    ProbeQueue,
+    Resume,
+    StartPing,
+    StartTimer,
+    StopPinging,
+    Tell,
+    Wake,
+)
+from twinbus.pairing.rules.packing import HeadroomWatch
+from twinbus.pairing.rules.policy import (
+    Attempt,
+    EntityPolicy,
+    PairingPolicy,
+    PairingStatus,
+)
+from twinbus.pairing.rules.rotation import Rotation
+from twinbus.pairing.rules.send_call import SendRules
+from twinbus.pairing.shell.metrics import forget, remember
+from twinbus.pairing.shell.probing import Probing
+from twinbus.pairing.shell.telling import Telling
+
+if TYPE_CHECKING:
+    from twinbus.pairing.shell.route import Flight
+
+
+# Backlog queues that are linked to before all others.
+_LINKED_FIRST = 2
+
+
+class PairedEntity:
+    """One entity of the primary: its machine, its sender, and what is under way."""
+
+    __slots__ = ("calls", "flying", "policy", "sender", "watch")
+
+    def __init__(self, policy: EntityPolicy, sender: Sender) -> None:
+        self.policy = policy
+        self.sender = sender
+        self.watch = HeadroomWatch(policy.path)
+        # Sends of the fast path without an answer, the oldest first.
+        self.flying: dict[Outcome, None] = {}
+        # Sends that need a call.
+        self.calls: dict[Flight, None] = {}
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a send is under way."""
+        return bool(self.flying or self.calls)
+
+
+class Pair:
+    """A primary and a secondary namespace, as one factory sees them."""
+
+    def __init__(
+        self,
+        primary: Connection,
+        secondary: Connection,
+        options: SendAvailabilityPairedNamespaceOptions,
+        label: str,
+        attempt_ms: int = limits.ATTEMPT_MS_MAX,
+    ) -> None:
+        self.primary = primary
+        self.secondary = secondary
+        self.options = options
+        self.label = label
+        self.clock: Clock = SystemClock()
+        self.telling = Telling(label, options.on_event)
+        self.policy = PairingPolicy(options.policy_settings())
+        self.rotation = Rotation(label, options.usable_indexes, random.randrange)
+        self.rules = SendRules(
+            self.rotation, random.random, options.classifier, attempt_ms
+        )
+        self._loop = asyncio.get_running_loop()
+        self._entities: dict[str, PairedEntity] = {}
+        self._backlog: dict[int, Sender] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._probing = Probing(self)
+        remember(self)
+        # Of whoever waits until no send is under way.
+        self.idle: asyncio.Future[None] | None = None
+        self._stopped = False
+        # Called when something was diverted.
+        self.on_diverted: Callable[[], None] | None = None
+        self._carriers: dict[type[Any], Callable[[Any], None]] = {
+            StartTimer: self._start_timer,
+            CancelTimer: self._cancel_timer,
+            StartPing: self._probing.start_ping,
+            StopPinging: self._probing.stop_ping,
+            ProbeQueue: self._probing.plan_queue,
+            Divert: self._divert,
+            Resume: self._resume,
+            Wake: _wake,
+            Tell: self._tell,
+        }
+
+    # -- what a send needs -------------------------------------------------------------
+
+    def entity(self, path: str) -> PairedEntity:
+        """An entity of the primary; one object for all spellings of its path."""
+        policy = self.policy.entity(path)
+        found = self._entities.get(policy.key)
+        if found is None:
+            found = PairedEntity(policy, self.primary.sender(policy.path))
+            found.watch.set_limit(self.backlog_bytes_max)
+            self._entities[policy.key] = found
+        return found
+
+    def entity_by_key(self, key: str) -> PairedEntity:
+        """An entity that the rules speak of."""
+        return self._entities[key]
+
+    def backlog_sender(self, index: int) -> Sender:
+        """The sender to a backlog queue, shared by all."""
+        found = self._backlog.get(index)
+        if found is None:
+            found = self.secondary.sender(self.rotation.path(index))
+            self._backlog[index] = found
+        return found
+
+    @property
+    def backlog_bytes_max(self) -> int:
+        """The largest message that every backlog queue takes, as far as is known."""
+        known = [sender.message_bytes_max for sender in self._backlog.values()]
+        return min(known, default=limits.MESSAGE_BYTES_MAX)
+
+    def diverted(self) -> None:
+        """A backlog queue has taken something."""
+        if self.on_diverted is not None:
+            self.on_diverted()
+
+    def carry_out(self, decisions: Iterable[Decision]) -> None:
+        """Do what the rules have decided, in order."""
+        for decision in decisions:
+            self._carriers[type(decision)](decision)
+
+    def left(
+        self, entity: PairedEntity, attempt: Attempt, outcome: asyncio.Future[Any]
+    ) -> None:
+        """A send to the primary goes on without its call; its end is still news."""
+        outcome.add_done_callback(partial(self._late, entity, attempt))
+
+    def _late(
+        self, entity: PairedEntity, attempt: Attempt, outcome: asyncio.Future[Any]
+    ) -> None:
+        policy = entity.policy
+        if outcome.cancelled():
+            policy.forgotten(attempt)
+            return
+        error = outcome.exception()
+        if self._stopped:
+            return
+        now_ms = self.clock.now_ms()
+        if error is None:
+            self.carry_out(policy.accepted(attempt, now_ms))
+        else:
+            verdict = verdict_of(error, self.options.classifier)
+            self.carry_out(policy.failed(attempt, verdict, error, now_ms))
+
+    # -- life --------------------------------------------------------------------------
+
+    async def open_backlog(self) -> None:
+        """Link to every backlog queue, to learn whether it can be sent to.
+
+        Raises what the last one raised if none can be linked to.
+        """
+        indexes = sorted(self.options.usable_indexes)
+        results = await self._link(indexes[:_LINKED_FIRST])
+        errors = [each for each in results if each is not None]
+        # A key that is wrong is not shown ten times: a server may bar who does that.
+        if len(errors) < len(results) or kind_of(errors[0]) is not Kind.ACCESS:
+            results += await self._link(indexes[_LINKED_FIRST:])
+            errors = [each for each in results if each is not None]
+        if len(errors) == len(results):
+            raise errors[-1]
+        for index, error in zip(indexes, results, strict=True):
+            if error is not None:
+                self._probing.queue_failed(index, error)
+
+    async def _link(self, indexes: list[int]) -> list[BaseException | None]:
+        """Link to some backlog queues; why it failed, for each."""
+        return await asyncio.gather(
+            *(self.backlog_sender(index).open() for index in indexes),
+            return_exceptions=True,
+        )
+
+    async def sends_ended(self) -> None:
+        """Wait until no send is under way."""
+        while any(entity.is_busy for entity in self._entities.values()):
+            self.idle = self._loop.create_future()
+            await self.idle
+
+    def send_ended(self) -> None:
+        """A send is over; whoever waits for the last one looks again."""
+        if self.idle is not None and not self.idle.done():
+            self.idle.set_result(None)
+
+    def stop_pings(self) -> None:
+        """No more pings and probes; timers run on for the sends that they hold."""
+        self._probing.stop()
+
+    def stop(self) -> None:
+        """No more of anything."""
+        self._stopped = True
+        self._probing.stop()
+        self.policy.stop()
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self.telling.end()
+        forget(self)
+
+    def break_off(self) -> None:
+        """Wake every call, so that it notices that the factory is faulted."""
+        for entity in self._entities.values():
+            for outcome in list(entity.flying):
+                outcome.leave(Moved())
+            for flight in entity.calls:
+                flight.wake()
+
+    def mark_healthy(self, path: str) -> None:
+        """Somebody knows that the entity is well."""
+        policy = self.entity(path).policy
+        self.carry_out(policy.mark_healthy(self.clock.now_ms()))
+
+    def status(self) -> PairingStatus:
+        """The whole state, for a dashboard."""
+        status = self.policy.status()
+        status.backlog_queues = list(self.rotation.status())
+        return status
+
+    # -- decisions ---------------------------------------------------------------------
+
+    def _start_timer(self, decision: StartTimer) -> None:
+        self._cancel_timer(decision)
+        seconds = max(decision.due_ms - self.clock.now_ms(), 0) / 1000
+        fire = partial(self._timer_fired, decision.key, decision.timer_id)
+        self._timers[decision.key] = self._loop.call_later(seconds, fire)
+
+    def _cancel_timer(self, decision: StartTimer | CancelTimer) -> None:
+        timer = self._timers.pop(decision.key, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _timer_fired(self, key: str, timer_id: int) -> None:
+        policy = self._entities[key].policy
+        self.carry_out(policy.timer_fired(timer_id, self.clock.now_ms()))
+
+    def _divert(self, decision: Divert) -> None:
+        entity = self._entities[decision.key]
+        if not entity.policy.hold:
+            # As it used to be: sends that are under way succeed or raise.
+            return
+        for outcome in list(entity.flying):
+            late = outcome.leave(Moved())
+            if not outcome.begun:
+                # It was not sent, and now it never will be.
+                late.cancel()
+            self.left(entity, 0, late)
+        for flight in entity.calls:
+            flight.wake()
+
+    def _resume(self, decision: Resume) -> None:
+        for flight in self._entities[decision.key].calls:
+            flight.wake()
+
+    def _tell(self, decision: Tell) -> None:
+        self.telling.tell(decision.event)
+
+
+def _wake(decision: Wake) -> None:
+    decision.call.owner.wake()

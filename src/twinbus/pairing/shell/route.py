@@ -1,0 +1,255 @@
+"""The way of one send through a pair.
+
+While its entity is well, a send goes straight to the primary and the rules are not even
+asked (`PairedRoute.send`). If that fails, or the entity is not well, a `SendCall` says
+what to do next, step by step, and a `Flight` does it: try the primary, wait, go to a
+backlog queue, give up. Nothing is decided here, and every wait ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NoReturn
+
+from twinbus.client.outcome import Outcome
+from twinbus.errors import Disconnected, OperationTimeout
+from twinbus.pairing.errors import Moved
+from twinbus.pairing.rules.policy import State
+from twinbus.pairing.rules.rotation import SenderChoice
+from twinbus.pairing.rules.send_call import (
+    Done,
+    GiveUp,
+    SendCall,
+    TryBacklog,
+    TryPrimary,
+    Turn,
+    Wait,
+)
+from twinbus.pairing.shell.outgoing import Outgoing
+from twinbus.pairing.shell.pair import Pair, PairedEntity
+
+
+class PairedRoute:
+    """The way of the sends of one sender: to its entity, or to its backlog queue."""
+
+    __slots__ = (
+        "_attempt_seconds",
+        "_check",
+        "_choice",
+        "_entity",
+        "_flying",
+        "_pair",
+        "_policy",
+        "_watch",
+    )
+
+    def __init__(self, pair: Pair, path: str, check: Callable[[], None]) -> None:
+        self._pair = pair
+        self._entity = pair.entity(path)
+        # Looked at by every send, so the way to them is short.
+        self._policy = self._entity.policy
+        self._watch = self._entity.watch
+        self._flying = self._entity.flying
+        self._choice = SenderChoice(pair.rotation)
+        self._attempt_seconds = pair.rules.attempt_ms / 1000
+        # Raises once the factory takes no more sends.
+        self._check = check
+
+    @property
+    def entity(self) -> PairedEntity:
+        return self._entity
+
+    async def send(self, work: Outgoing, within_seconds: float | None) -> bool:
+        """Bring it across; says whether the primary took it. Raises if nobody did."""
+        if work.largest_bytes > self._watch.threshold_bytes:
+            self._check_headroom(work)
+        policy, flying = self._policy, self._flying
+        deadline_ms = None
+        seconds = self._attempt_seconds
+        if within_seconds is not None:
+            deadline_ms = self._now_ms() + round(within_seconds * 1000)
+            seconds = min(seconds, within_seconds)
+        # As `policy.direct`, written out: this is the way of nearly every send.
+        if policy.state is not State.HEALTHY or policy.line.turn is not None:
+            flight = Flight(self, work, deadline_ms)
+            return await flight.run(flight.call.start(self._now_ms()))
+        outcome = work.submit(self._entity.sender, seconds)
+        flying[outcome] = None
+        try:
+            await outcome.future
+        except Moved:
+            self._check()
+            flight = Flight(self, work, deadline_ms)
+            turn = flight.call.adopt(self._now_ms())
+        except Exception as error:  # noqa: BLE001
+            flight = Flight(self, work, deadline_ms)
+            work.failed(error)
+            turn = flight.call.primary_failed(error, self._now_ms())
+        else:
+            if self._policy.state is not State.HEALTHY:
+                self._pair.carry_out(policy.accepted(0, self._now_ms()))
+            return True
+        finally:
+            del flying[outcome]
+            if self._pair.idle is not None:
+                self._pair.send_ended()
+        return await flight.run(turn)
+
+    def _now_ms(self) -> int:
+        return self._pair.clock.now_ms()
+
+    def _check_headroom(self, work: Outgoing) -> None:
+        """Tell, once, of a message that could not fail over."""
+        now_ms = self._now_ms()
+        for message in work.each():
+            event = self._watch.check(message, batch=False, now_ms=now_ms)
+            if event is not None:
+                self._pair.telling.tell(event)
+                return
+
+
+class Flight:
+    """One call of send that needs the rules."""
+
+    def __init__(
+        self, route: PairedRoute, work: Outgoing, deadline_ms: int | None
+    ) -> None:
+        self._pair = pair = route._pair
+        self._entity = route._entity
+        self._check = route._check
+        self._work = work
+        self.call = SendCall(
+            pair.rules,
+            self._entity.policy,
+            route._choice,
+            work.size_bytes,
+            deadline_ms,
+        )
+        self.call.owner = self
+        # An attempt on the primary that has no answer yet.
+        self._attempt: Outcome | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._woken = False
+
+    def wake(self) -> None:
+        """Something has changed: look again."""
+        self._woken = True
+        self._stir()
+
+    def _stir(self, _: object = None) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def run(self, turn: Turn) -> bool:
+        """Take step after step; says whether the primary took it in the end."""
+        entity = self._entity
+        entity.calls[self] = None
+        try:
+            while True:
+                self._pair.carry_out(turn.decisions)
+                step = turn.step
+                if isinstance(step, Done):
+                    return True
+                if isinstance(step, GiveUp):
+                    self._give_up(step)
+                if isinstance(step, TryBacklog):
+                    turn = await self._to_backlog(step)
+                    if isinstance(turn.step, Done):
+                        self._pair.carry_out(turn.decisions)
+                        return False
+                else:
+                    turn = await self._to_primary(step)
+        except BaseException:
+            self._pair.carry_out(self.call.cancelled())
+            if self._attempt is not None:
+                self._attempt.cancel()
+            raise
+        finally:
+            del entity.calls[self]
+            self._pair.send_ended()
+
+    # -- steps -------------------------------------------------------------------------
+
+    async def _to_primary(self, step: TryPrimary | Wait) -> Turn:
+        """Try, or go on waiting; whatever comes first is the next event."""
+        pair, call = self._pair, self.call
+        until_ms: int | None
+        if isinstance(step, TryPrimary):
+            seconds = max(step.deadline_ms - pair.clock.now_ms(), 0) / 1000
+            self._attempt = self._work.submit(self._entity.sender, seconds)
+            # The attempt ends by itself at its deadline.
+            until_ms = None
+        else:
+            until_ms = step.until_ms
+        await self._pause(until_ms)
+        self._check()
+        attempt, now_ms = self._attempt, pair.clock.now_ms()
+        if attempt is None or not attempt.future.done():
+            self._woken = False
+            return call.woken(now_ms)
+        self._attempt = None
+        error = attempt.future.exception()
+        if error is None:
+            return call.primary_accepted(now_ms)
+        self._work.failed(error)
+        return call.primary_failed(error, now_ms)
+
+    async def _to_backlog(self, step: TryBacklog) -> Turn:
+        pair, work, call = self._pair, self._work, self.call
+        self._leave_attempt()
+        sender = pair.backlog_sender(step.index)
+        now_ms = pair.clock.now_ms()
+        seconds = max(step.deadline_ms - now_ms, 0) / 1000
+        try:
+            path, limit = self._entity.policy.path, sender.message_bytes_max
+            diverted = work.diverted(path, now_ms, limit)
+            await sender.send(diverted, seconds)
+        except Exception as error:  # noqa: BLE001
+            work.failed(error)
+            self._check()
+            return call.backlog_failed(error, pair.clock.now_ms())
+        pair.diverted()
+        return call.backlog_accepted(pair.clock.now_ms(), len(diverted))
+
+    async def _pause(self, until_ms: int | None) -> None:
+        """Until woken, until the attempt has an answer, or until that time."""
+        attempt = self._attempt
+        if self._woken or (attempt is not None and attempt.future.done()):
+            return
+        loop = asyncio.get_running_loop()
+        self._waiter = loop.create_future()
+        timer = None
+        if until_ms is not None:
+            seconds = max(until_ms - self._pair.clock.now_ms(), 0) / 1000
+            timer = loop.call_later(seconds, self._stir)
+        if attempt is not None:
+            attempt.future.add_done_callback(self._stir)
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+            if timer is not None:
+                timer.cancel()
+            if attempt is not None:
+                attempt.future.remove_done_callback(self._stir)
+
+    def _give_up(self, step: GiveUp) -> NoReturn:
+        self._leave_attempt()
+        if step.timed_out:
+            text = "The time for the send is over."
+            raise OperationTimeout(text) from step.cause
+        if step.cause is None:
+            raise Disconnected("No backlog queue is left that takes messages.")
+        raise step.cause
+
+    def _leave_attempt(self) -> None:
+        """The attempt goes on by itself; what becomes of it is still news.
+
+        What was not sent yet is taken back, or it would be a copy that nobody needs.
+        """
+        attempt, self._attempt = self._attempt, None
+        if attempt is not None:
+            if not attempt.begun:
+                attempt.cancel()
+            self._pair.left(self._entity, self.call.attempt, attempt.future)

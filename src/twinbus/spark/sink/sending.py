@@ -1,0 +1,198 @@
+"""Sending the rows of one task: until they are accepted, or can never be.
+
+| the service says                   | what follows                                |
+|------------------------------------|---------------------------------------------|
+| busy, or full                      | a pause of ten seconds, then again          |
+| nothing: away, silent, broken      | a short pause, then again with the same ids |
+| this message is wrong or too large | alone a bad row; in a batch looked for      |
+| there is no such entity            | all rows for that entity are bad rows       |
+| no right, entity disabled          | the write fails                             |
+
+All pauses of a task together are limited; then the write fails with the last reason.
+A bad row fails the write too, unless there is a place for bad rows. Rows for one
+entity leave in their order, as long as none has to be sent again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from twinbus import limits
+from twinbus.client.sync.connection import Connection
+from twinbus.client.sync.sender import Sender
+from twinbus.errors import (
+    MessageTooLarge,
+    OperationTimeout,
+    RemoteError,
+    SendRefused,
+    TwinbusError,
+)
+from twinbus.pairing.rules.classification import Kind, kind_of
+
+_AGAIN_LATE = (Kind.BUSY, Kind.FULL)
+_AGAIN_SOON = (Kind.CONNECTION, Kind.TIMEOUT, Kind.SERVICE)
+_OF_THE_ENTITY = (Kind.MISSING,)
+_OF_THE_MESSAGE = (Kind.REFUSED, Kind.TOO_LARGE, Kind.MESSAGE)
+
+
+class RowRefused(TwinbusError):
+    """A row can never be sent."""
+
+    condition = "com.microsoft:argument-error"
+
+
+class Letter(NamedTuple):
+    """One row on its way."""
+
+    # How a person finds the row again.
+    key: str
+    payload: bytes
+    # Its place in the partition.
+    row: int
+
+
+class Patience:
+    """How long a task may still wait for others."""
+
+    def __init__(
+        self, seconds: float, pause: Callable[[float], object] | None = None
+    ) -> None:
+        self._left_seconds = seconds
+        self._pause = pause or threading.Event().wait
+        self._next_seconds = limits.AWAY_PAUSE_SECONDS_MIN
+
+    def wait(self, kind: Kind, reason: TwinbusError) -> None:
+        """Pause before another attempt, or give up and say why."""
+        seconds = limits.SERVER_BUSY_PAUSE_MS / 1000
+        if kind not in _AGAIN_LATE:
+            seconds = self._next_seconds
+            self._next_seconds = min(seconds * 2, limits.AWAY_PAUSE_SECONDS_MAX)
+        if self._left_seconds < seconds:
+            raise OperationTimeout(
+                "The task's time to wait is over (option 'taskBudgetSeconds'). The "
+                f"last answer was: {reason.text}"
+            )
+        self._left_seconds -= seconds
+        self._pause(seconds)
+
+    def restore(self) -> None:
+        """Something was accepted: the next trouble starts with a short pause."""
+        self._next_seconds = limits.AWAY_PAUSE_SECONDS_MIN
+
+
+class Sending:
+    """Sends letters; `on_bad` takes what can never be sent, or raises."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        patience: Patience,
+        on_bad: Callable[[Letter, str, TwinbusError], None],
+        on_pause: Callable[[], None],
+    ) -> None:
+        self._connection = connection
+        self._patience = patience
+        self._on_bad = on_bad
+        self._on_pause = on_pause
+        self._senders: dict[str, Sender] = {}
+
+    def send(self, entity: str, letters: Sequence[Letter]) -> None:
+        """Return when every letter was accepted or given to `on_bad`."""
+        pending = list(letters)
+        while pending:
+            failures = self._attempt(entity, pending)
+            if len(failures) < len(pending):
+                self._patience.restore()
+            pending = self._judge(entity, pending, failures)
+
+    def close(self) -> None:
+        """End the links; the connection stays for the next task."""
+        for sender in self._senders.values():
+            sender.close()
+
+    def _sender(self, entity: str) -> Sender:
+        sender = self._senders.get(entity)
+        if sender is None:
+            sender = self._senders[entity] = self._connection.sender(entity)
+        return sender
+
+    def _attempt(
+        self, entity: str, letters: Sequence[Letter]
+    ) -> dict[int, TwinbusError]:
+        """Send once; returns the failures by the place of their letters."""
+        sender = self._sender(entity)
+        places = range(len(letters))
+        try:
+            # What the entity takes is known only once there is a link.
+            sender.open()
+            most = sender.message_bytes_max
+            large: dict[int, TwinbusError] = {
+                place: _too_large(letters[place], most)
+                for place in places
+                if len(letters[place].payload) > most
+            }
+            fitting = [place for place in places if place not in large]
+            if fitting:
+                failures = self._send(sender, [letters[at].payload for at in fitting])
+                large |= {fitting[at]: error for at, error in failures.items()}
+            return large
+        except RemoteError as error:
+            return dict.fromkeys(places, error)
+
+    def _send(self, sender: Sender, payloads: list[bytes]) -> dict[int, TwinbusError]:
+        try:
+            sender.send(payloads)
+        except SendRefused as error:
+            return dict(error.failures)
+        except RemoteError as error:
+            return dict.fromkeys(range(len(payloads)), error)
+        return {}
+
+    def _judge(
+        self,
+        entity: str,
+        letters: Sequence[Letter],
+        failures: dict[int, TwinbusError],
+    ) -> list[Letter]:
+        """Deal with failures; returns the letters to try again, in their order."""
+        again: dict[int, TwinbusError] = {}
+        for error, places in _by_error(failures):
+            kind = kind_of(error)
+            if kind in _AGAIN_LATE or kind in _AGAIN_SOON:
+                again |= dict.fromkeys(places, error)
+            elif kind in _OF_THE_ENTITY or (
+                kind in _OF_THE_MESSAGE and len(places) == 1
+            ):
+                for place in places:
+                    self._on_bad(letters[place], entity, error)
+            elif kind in _OF_THE_MESSAGE:
+                # One of a batch is wrong. Its other half may be sound.
+                middle = len(places) // 2
+                self.send(entity, [letters[place] for place in places[:middle]])
+                self.send(entity, [letters[place] for place in places[middle:]])
+            else:
+                raise error
+        if again:
+            reason = again[min(again)]
+            self._on_pause()
+            self._patience.wait(kind_of(reason), reason)
+        return [letters[place] for place in sorted(again)]
+
+
+def _too_large(letter: Letter, most: int) -> MessageTooLarge:
+    return MessageTooLarge(
+        f"The message has {len(letter.payload)} bytes; the entity takes at most {most}."
+    )
+
+
+def _by_error(
+    failures: dict[int, TwinbusError],
+) -> Iterable[tuple[TwinbusError, list[int]]]:
+    """Failures with their places in order; those of one batch share their error."""
+    found: dict[int, tuple[TwinbusError, list[int]]] = {}
+    for place in sorted(failures):
+        error = failures[place]
+        found.setdefault(id(error), (error, []))[1].append(place)
+    return found.values()

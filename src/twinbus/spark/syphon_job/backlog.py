@@ -1,0 +1,154 @@
+"""The backlog queues of a secondary, looked at over AMQP alone.
+
+Owns three questions. Which are there: those whose links open, up to a gap of some
+missing ones. How much is left in one: by the numbers of its first and last message,
+which a few peeks find at any depth. And is there nothing at all: a peek shows what is
+ready and what is locked, so an empty answer means drained. Needs the right to listen
+and no other. Also waits for the first message without taking it.
+
+Knows nothing about Spark, nor what becomes of messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable
+
+from twinbus import limits
+from twinbus.client.connection import Connection
+from twinbus.client.message import Message
+from twinbus.client.receiver import Receiver
+from twinbus.errors import RemoteError
+from twinbus.pairing.rules.classification import Kind, kind_of
+from twinbus.pairing.rules.naming import backlog_path
+
+_STATE = "x-opt-message-state"
+_ACTIVE = 0
+
+
+def is_active(message: Message) -> bool:
+    """Whether a message is ready or locked; not deferred, nor scheduled."""
+    return bool((message.annotations.get(_STATE) or _ACTIVE) == _ACTIVE)
+
+
+class Backlog:
+    """The backlog queues of one primary on one secondary."""
+
+    def __init__(self, connection: Connection, primary: str) -> None:
+        self._connection = connection
+        self._primary = primary
+
+    def path(self, index: int) -> str:
+        """The path of one of them."""
+        return backlog_path(self._primary, index)
+
+    # -- which -------------------------------------------------------------------------
+
+    async def find(self) -> list[int]:
+        """The indexes that exist. Opens links and asks for nothing."""
+        found: list[int] = []
+        start = 0
+        while start - (found[-1] + 1 if found else 0) < limits.BACKLOG_GAP_MAX:
+            group = range(start, start + limits.BACKLOG_GAP_MAX)
+            exist = await asyncio.gather(*(self._exists(index) for index in group))
+            found += [index for index, there in zip(group, exist, strict=True) if there]
+            start = group.stop
+        return found
+
+    async def _exists(self, index: int) -> bool:
+        receiver = self._connection.receiver(self.path(index))
+        try:
+            await receiver.open()
+        except RemoteError as error:
+            if kind_of(error) is Kind.MISSING:
+                return False
+            raise
+        await receiver.close()
+        return True
+
+    # -- how much ----------------------------------------------------------------------
+
+    async def depths(self, indexes: Iterable[int]) -> dict[int, int]:
+        """How many messages each holds at most, ready and locked ones."""
+        listed = list(indexes)
+        found = await asyncio.gather(*(self._depth(index) for index in listed))
+        return dict(zip(listed, found, strict=True))
+
+    async def empty(self, indexes: Iterable[int]) -> set[int]:
+        """Those that hold nothing, ready or locked."""
+        listed = list(indexes)
+        first = await asyncio.gather(*(self._first(index) for index in listed))
+        return {
+            index for index, found in zip(listed, first, strict=True) if found is None
+        }
+
+    async def _first(self, index: int) -> int | None:
+        """The number of the first message that is ready or locked."""
+        management = self._connection.management(self.path(index))
+        start, count = 1, 1
+        while page := await management.peek(count, start):
+            for message in page:
+                if is_active(message):
+                    return message.sequence_number
+            start, count = page[-1].sequence_number + 1, limits.PEEK_MESSAGES_MAX
+        return None
+
+    async def _depth(self, index: int) -> int:
+        first = await self._first(index)
+        if first is None:
+            return 0
+        management = self._connection.management(self.path(index))
+        last, beyond, stride = first, None, 1
+        # Numbers have no gaps but those of messages that are gone.
+        while beyond is None or last + 1 < beyond:
+            number = last + stride if beyond is None else (last + beyond) // 2
+            number = max(number, last + 1)
+            page = await management.peek(1, number)
+            if page:
+                last = page[-1].sequence_number
+                stride *= 2
+            else:
+                beyond = number
+        return last - first + 1
+
+    # -- when --------------------------------------------------------------------------
+
+    async def wait(self, indexes: Collection[int], seconds: float) -> set[int]:
+        """Wait until something can be received, and leave it there.
+
+        One receive for each queue. What arrives is released, uncounted. Returns where
+        it was; nothing if nothing came.
+        """
+        receivers = {
+            index: self._connection.receiver(self.path(index)) for index in indexes
+        }
+        waits = {
+            asyncio.ensure_future(receiver.receive(1, seconds)): index
+            for index, receiver in receivers.items()
+        }
+        try:
+            arrived: set[int] = set()
+            # Those that end empty in the same moment are no reason to stop waiting.
+            while not arrived and waits:
+                done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+                for each in done:
+                    index = waits.pop(each)
+                    messages = each.result()
+                    if messages:
+                        arrived.add(index)
+                        await receivers[index].release(messages)
+            return arrived
+        finally:
+            await _end(waits, receivers.values())
+
+
+async def _end(
+    waits: Iterable[asyncio.Future[list[Message]]], receivers: Iterable[Receiver]
+) -> None:
+    """Take back the credit, and give back what came with it."""
+    waits = list(waits)
+    for each in waits:
+        each.cancel()
+    await asyncio.gather(*waits, return_exceptions=True)
+    closing = (receiver.close(limits.CLIENT_DRAIN_SECONDS) for receiver in receivers)
+    await asyncio.gather(*closing, return_exceptions=True)

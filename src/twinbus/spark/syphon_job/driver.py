@@ -1,0 +1,276 @@
+"""The syphon's driver: says whether there is work, and when the backlog is drained.
+
+Owns the answer for every micro-batch. While tasks come back with time or messages used
+up, there is more to do, and nobody is asked. When all of them have found their queues
+empty, the queues are asked: drained means that nothing is ready and nothing is locked.
+What is locked comes back when its lock ends, so then it waits. With nothing left it
+waits in long receives, one for each queue, four times an hour, until a message comes,
+which it leaves where it is. Receipts of queues that are empty are packed away.
+
+Trouble with the secondary is waited out here, because an error in the driver's part of
+a source ends the query. Runs in an event loop of its own; knows nothing about Spark.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from twinbus import limits
+from twinbus.client.connection import Connection
+from twinbus.client.transport.loop_thread import LoopThread
+from twinbus.errors import RemoteError
+from twinbus.pairing.errors import NoBacklogQueue
+from twinbus.pairing.rules.classification import Verdict, kind_of
+from twinbus.pairing.rules.naming import MIDDLE
+from twinbus.spark.syphon_job import journal
+from twinbus.spark.syphon_job.access import Namespace
+from twinbus.spark.syphon_job.backlog import Backlog
+from twinbus.spark.syphon_job.journal_storage import storage_at
+from twinbus.spark.syphon_job.plan import (
+    QueueState,
+    SyphonSettings,
+    Task,
+    due,
+    shares,
+    slices,
+)
+from twinbus.spark.syphon_job.reports import (
+    AWAY,
+    EMPTY,
+    MORE,
+    QueueTotals,
+    Report,
+    Reports,
+    Totals,
+)
+
+_T = TypeVar("_T")
+_log = logging.getLogger(__name__)
+
+
+def is_transient(error: RemoteError) -> bool:
+    """Whether to wait and try again; if not, somebody has to change something."""
+    return kind_of(error).verdict is not Verdict.RAISE
+
+
+class SyphonDriver:
+    """One syphon, from the driver's side. Not for several threads."""
+
+    def __init__(
+        self, settings: SyphonSettings, primary: Namespace, secondary: Namespace
+    ) -> None:
+        self._settings = settings
+        self._primary = primary
+        self._secondary = secondary
+        self._storage = storage_at(settings.journal)
+        self._reports = Reports(self._storage, settings.pair, settings.run)
+        self._thread = LoopThread("twinbus-syphon-driver")
+        self._connection: Connection | None = None
+        self._states: dict[int, QueueState] = {}
+        self._totals: dict[int, QueueTotals] = {}
+        self._epoch = 0
+        self._drained = False
+        self._messages_max = settings.messages_max
+
+    # -- for the source ----------------------------------------------------------------
+
+    def has_work(
+        self, epoch: int, messages_max: int | None, *, until_empty: bool
+    ) -> bool:
+        """Whether to plan another micro-batch after this epoch; may wait long."""
+        self._messages_max = messages_max
+        work = self._thread.run(lambda: self._has_work(epoch, until_empty=until_empty))
+        self._publish(working=work)
+        return work
+
+    def tasks(self, epoch: int) -> list[Task]:
+        """The tasks of an epoch."""
+        if not self._states:
+            # The query began anew in the middle of a micro-batch.
+            self._thread.run(lambda: self._patiently(self._look))
+        settings = self._settings
+        chosen = due(self._states, time.monotonic()) or list(self._states)
+        parts = [(index, 0) for index in chosen]
+        if not settings.keep_order:
+            depths = {index: self._states[index].depth for index in chosen}
+            parts = slices(depths, settings.parallelism)
+        primary = self._primary.ticket()
+        secondary = self._secondary.ticket(f"{settings.primary}/{MIDDLE}")
+        return [
+            Task(
+                settings=settings,
+                epoch=epoch,
+                index=index,
+                slice=number,
+                queue=self._totals[index].queue,
+                depth=self._states[index].depth,
+                primary=primary,
+                secondary=secondary,
+                messages_max=share,
+            )
+            for (index, number), share in zip(
+                parts, shares(self._messages_max, len(parts)), strict=True
+            )
+        ]
+
+    def status(self) -> dict[str, Any]:
+        """For Spark's progress: how much is left in each queue."""
+        depths = {str(index): state.depth for index, state in self._states.items()}
+        return {"epoch": self._epoch, "depth": depths}
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._thread.run(lambda: connection.close(limits.SYPHON_STOP_SECONDS))
+        self._thread.stop()
+
+    # -- deciding ----------------------------------------------------------------------
+
+    async def _has_work(self, epoch: int, *, until_empty: bool) -> bool:
+        if not self._states:
+            await self._patiently(self._look)
+            self._epoch = epoch
+            if any(state.depth for state in self._states.values()):
+                return True
+        else:
+            away = self._add_up(epoch)
+            if self._reports.stop_asked():
+                return False
+            if away:
+                await asyncio.sleep(limits.SYPHON_PAUSE_SECONDS_MAX)
+            more = [index for index, state in self._states.items() if state.has_more]
+            await self._patiently(lambda: self._measure(more))
+            if more:
+                return True
+        if until_empty:
+            return await self._wait_until_empty()
+        return await self._wait_for_more()
+
+    def _add_up(self, epoch: int) -> bool:
+        """Take over what the tasks of an epoch did; whether all were cut off."""
+        reports = [each for each in self._reports.read() if each.epoch <= epoch]
+        by_queue: dict[int, list[Report]] = {}
+        for report in reports:
+            by_queue.setdefault(report.index, []).append(report)
+        now = time.monotonic()
+        for index, mine in by_queue.items():
+            state, totals = self._states[index], self._totals[index]
+            for report in sorted(mine, key=lambda each: each.updated_ms):
+                totals.add(report.counts)
+                state.depth = max(state.depth - report.gone, 0)
+            ends = {report.ended for report in mine if report.ended is not None}
+            state.has_more = not ends or not ends.isdisjoint(MORE)
+            if ends == {EMPTY}:
+                state.empty_at = now
+                state.depth = totals.counts.resting
+        self._epoch = epoch
+        self._publish(working=False)
+        self._reports.remove(epoch)
+        return bool(reports) and all(report.ended == AWAY for report in reports)
+
+    async def _wait_until_empty(self) -> bool:
+        """Whether something can be received; False once nothing is there at all."""
+        while not self._reports.stop_asked():
+            left = await self._patiently(self._left)
+            if not left:
+                return False
+            if await self._wait(left, limits.SYPHON_LEFT_SECONDS):
+                return True
+        return False
+
+    async def _wait_for_more(self) -> bool:
+        """Whether something has come; False if nothing did for a long time."""
+        if not self._drained:
+            await self._patiently(self._left)
+        await self._patiently(self._look_for_queues)
+        return await self._wait(set(self._states), limits.SYPHON_POLL_SECONDS)
+
+    async def _wait(self, indexes: set[int], seconds: float) -> bool:
+        """Wait for a message in some queues, and note where one came."""
+        arrived = await self._patiently(lambda: self._backlog.wait(indexes, seconds))
+        for index in arrived:
+            self._drained = False
+            state = self._states[index]
+            state.has_more = True
+            state.depth = max(state.depth, 1)
+        return bool(arrived)
+
+    # -- looking -----------------------------------------------------------------------
+
+    @property
+    def _backlog(self) -> Backlog:
+        if self._connection is None:
+            self._connection = self._secondary.connection()
+        return Backlog(self._connection, self._settings.primary)
+
+    async def _look(self) -> None:
+        """Find the queues and how deep they are."""
+        await self._look_for_queues()
+        if not self._states:
+            raise NoBacklogQueue(
+                f"'{self._secondary.name}' has no backlog queue of "
+                f"'{self._settings.primary}'. Pair the namespaces first, or name the "
+                "primary as the senders do."
+            )
+        depths = await self._backlog.depths(self._states)
+        now = time.monotonic()
+        for index, depth in depths.items():
+            self._states[index] = QueueState(depth, has_more=depth > 0, empty_at=now)
+
+    async def _measure(self, indexes: list[int]) -> None:
+        """Learn the depth of queues that hold more than was known."""
+        unknown = [index for index in indexes if not self._states[index].depth]
+        for index, depth in (await self._backlog.depths(unknown)).items():
+            self._states[index].depth = max(depth, 1)
+
+    async def _look_for_queues(self) -> None:
+        backlog = self._backlog
+        for index in await backlog.find():
+            if index not in self._states:
+                self._states[index] = QueueState()
+                self._totals[index] = QueueTotals(index, backlog.path(index))
+
+    async def _left(self) -> set[int]:
+        """The queues in which something is ready or locked."""
+        empty = await self._backlog.empty(self._states)
+        left = set(self._states) - empty
+        for index in empty:
+            self._states[index].depth = 0
+        for index in left:
+            state = self._states[index]
+            state.depth = max(state.depth, 1)
+        for index in empty:
+            await asyncio.to_thread(
+                journal.pack, self._storage, self._settings.pair, index
+            )
+        self._drained = not left
+        self._publish(working=False)
+        return left
+
+    def _publish(self, *, working: bool) -> None:
+        for index, state in self._states.items():
+            self._totals[index].depth = state.depth
+        queues = list(self._totals.values())
+        self._reports.write_totals(Totals(self._epoch, working, queues))
+
+    async def _patiently(self, ask: Callable[[], Awaitable[_T]]) -> _T:
+        """Ask the secondary until it answers."""
+        pause_seconds = limits.SYPHON_PAUSE_SECONDS_MIN
+        while True:
+            try:
+                return await ask()
+            except RemoteError as error:
+                if not is_transient(error):
+                    raise
+                _log.warning(
+                    "the secondary does not answer (%s); asking again in %g s",
+                    error.text,
+                    pause_seconds,
+                )
+            await asyncio.sleep(pause_seconds)
+            pause_seconds = min(2 * pause_seconds, limits.SYPHON_PAUSE_SECONDS_MAX)
