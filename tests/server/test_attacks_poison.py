@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.server.raw import RawClient, RawServer, serving
+from tests.server.desk import BODY, Desk, desk_at, section
 from twinbus import limits
 from twinbus.core.entity import (
     QueueDescription,
@@ -27,7 +26,6 @@ from twinbus.errors import DecodeError, TwinbusError
 from twinbus.server.broker.maintenance import in_turn
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.setup.config import NamespaceConfig, SubscriptionConfig, TopicConfig
-from twinbus.store.base import Counts
 from twinbus.wire.codec import decode, encode
 from twinbus.wire.events import Answered, Delivered, Disposed
 from twinbus.wire.message import sections
@@ -43,7 +41,6 @@ from twinbus.wire.performatives import (
     TransactionalState,
 )
 from twinbus.wire.performatives_codec import encode_composite
-from twinbus.wire.session import Session
 from twinbus.wire.types import Described, Symbol, Timestamp, ULong
 
 RULES = (
@@ -65,51 +62,16 @@ CONFIG = NamespaceConfig(
 NOT_A_NUMBER = b"\x82\x7f\xf8" + bytes(6)
 
 
-class Desk:
-    """A client with every right, and a look into the store."""
-
-    def __init__(self, server: RawServer, client: RawClient, session: Session) -> None:
-        self.server = server
-        self.client = client
-        self.session = session
-
-    async def send(self, address: str, payload: bytes) -> Any:
-        sender = await self.client.sender(self.session, address)
-        return await self.client.send(sender, payload)
-
-    async def lose_lock(self) -> None:
-        """Receive from `once` and let the lock end, which is once too often."""
-        await self.client.receiver(self.session, "once", credit=1)
-        await self.client.wait(Delivered)
-        self.server.advance(6_000)
-        await in_turn(self.server.host, lambda _namespace, _now_ms: None)
-
-    def counts(self, key: str, which: int = 0) -> Counts:
-        namespace = self.server.host.namespace
-        entity = namespace.entities.find(key)
-        assert entity is not None
-        return namespace.store.counts(entity.id + which)
-
-    def settle(self, delivery: Delivered, state: Any) -> None:
-        number = delivery.delivery_id
-        self.session.dispose(number, number, False, state)
-        self.client.flush()
+async def lose_lock(desk: Desk) -> None:
+    """Receive from `once` and let the lock end, which is once too often."""
+    await desk.receive("once")
+    await desk.advance(6)
 
 
 @pytest.fixture
 async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
-    async with serving(tmp_path, CONFIG) as server:
-        client = await RawClient.connect(server.port)
-        session = await client.session()
-        assert await client.authorize(session) == 202
-        yield Desk(server, client, session)
-
-
-def section(code: int, value: Any) -> bytes:
-    return encode(Described(ULong(code), value))
-
-
-BODY = section(sections.DATA, b"x")
+    async with desk_at(tmp_path, CONFIG) as made:
+        yield made
 
 
 async def test_too_many_annotations_are_refused_alone(desk: Desk) -> None:
@@ -159,7 +121,7 @@ async def test_odd_descriptors_are_dead_lettered_like_others(desk: Desk) -> None
     pair = b"\xa1\x01k" + array
     odd = b"\x00\x53\x74\xc1" + bytes((len(pair) + 1, 2)) + pair + BODY
     assert isinstance(await desk.send("once", odd), Accepted)
-    await desk.lose_lock()
+    await lose_lock(desk)
     assert desk.counts("once", 1).active == 1
 
 
@@ -169,7 +131,7 @@ async def test_properties_grow_until_nobody_can_read_them(desk: Desk) -> None:
     payload = section(sections.APPLICATION_PROPERTIES, full) + BODY
     assert isinstance(await desk.send("once", payload), Accepted)
     # The marks of the dead-letter queue find no room: it goes there without.
-    await desk.lose_lock()
+    await lose_lock(desk)
     assert desk.counts("once", 1).active == 1
     # Nor does what a client wants to add.
     await desk.send("other", payload)
@@ -213,11 +175,7 @@ async def test_times_that_no_calendar_has(desk: Desk, value: object) -> None:
     assert isinstance(await desk.send("events", payload), Accepted)
     assert isinstance(await desk.send("other", BODY), Accepted)
     # Kept for later, it would meet the clock instead of its sender.
-    due = Timestamp(desk.server.clock.now_ms() + 1_000)
-    marked = section(
-        sections.MESSAGE_ANNOTATIONS, {Symbol("x-opt-scheduled-enqueue-time"): due}
-    )
-    assert isinstance(await desk.send("events", marked + payload), Accepted)
+    assert isinstance(await desk.schedule("events", payload, 1), Accepted)
     desk.server.advance(2_000)
     assert isinstance(await desk.send("other", BODY), Accepted)
     assert desk.counts("events").scheduled == 0
