@@ -131,11 +131,15 @@ def test_system_properties_are_set_by_any_of_their_names() -> None:
         ("SET sys.SessionId = long", "longer than 128 characters"),
         ("SET a = 1 / zero", "divided by zero"),
         ("SET long = long + long;" * 32, "longer than a property"),
+        ("SET a = @forever", "does not fit in 64 bits"),
+        ("SET sys.TimeToLive = @forever", "does not fit in 64 bits"),
     ],
 )
 def test_a_wrong_value_fails_the_action(expression: str, reason: str) -> None:
+    parameters = {"@forever": timedelta(days=999_999_999)}
+
     with pytest.raises(FilterError, match=reason):
-        act(expression, {"zero": 0, "long": "x" * 129})
+        act(expression, {"zero": 0, "long": "x" * 129}, parameters=parameters)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 
 from tests.core.plain_view import PlainView, select, truth, value_of
 from twinbus import limits
+from twinbus.core.filter_values import DURATION_MAX
 from twinbus.core.filters import SqlFilter, compile_filter
 from twinbus.errors import FilterError
 
@@ -301,6 +302,8 @@ def test_only_values_of_one_type_are_compared(
         ("0.5 - 1", -0.5),
         ("0.5 * 3", 1.5),
         ("1.0 / 0", float("inf")),
+        ("1e308 * 10", float("inf")),
+        ("-1e308 - 1e308", float("-inf")),
         ("-1.0 / 0", float("-inf")),
         ("'a' + 'b' + 'c'", "abc"),
         ("+5", 5),
@@ -311,6 +314,9 @@ def test_only_values_of_one_type_are_compared(
         ("@noon - @day", NOON - timedelta(days=1)),
         ("@day + @day", timedelta(days=2)),
         ("@day - @day", timedelta()),
+        ("-@longest", -DURATION_MAX),
+        ("-@longest + @longest + @longest", DURATION_MAX),
+        ("-(0 - 9223372036854775807)", 2**63 - 1),
         ("@day - @noon", None),
         ("@noon + @noon", None),
         ("@noon * 2", None),
@@ -324,9 +330,9 @@ def test_only_values_of_one_type_are_compared(
     ],
 )
 def test_arithmetic(expression: str, result: object) -> None:
-    assert (
-        value_of(expression, parameters={"@day": timedelta(1), "noon": NOON}) == result
-    )
+    parameters = {"@day": timedelta(1), "noon": NOON, "@longest": DURATION_MAX}
+
+    assert value_of(expression, parameters=parameters) == result
 
 
 @pytest.mark.parametrize(
@@ -348,6 +354,12 @@ def test_a_double_may_be_no_number(expression: str) -> None:
         ("9223372036854775807 * number = 1", "64 bits"),
         ("@noon + @forever = @noon", "out of range"),
         ("@forever + @forever = @forever", "out of range"),
+        ("-@never = @forever", "does not fit in 64 bits"),
+        ("@longest + @tick = @tick", "does not fit in 64 bits"),
+        ("-@longest - @tick = @tick", "does not fit in 64 bits"),
+        ("@day + @eve = @noon", "out of range"),
+        ("@dawn - @day = @noon", "out of range"),
+        ("-(0 - 9223372036854775807 - 1) = 1", "64 bits"),
         ("text + text = text", "longer than a property"),
         ("text LIKE text", "LIKE pattern has"),
         ("'a' LIKE text2 ESCAPE text", "one character"),
@@ -356,7 +368,16 @@ def test_a_double_may_be_no_number(expression: str) -> None:
 )
 def test_a_wrong_value_fails_the_evaluation(expression: str, reason: str) -> None:
     properties = {"number": 5, "text": "x" * 20_000, "text2": "x"}
-    parameters = {"@noon": NOON, "@forever": timedelta(days=999_999_999)}
+    parameters = {
+        "@noon": NOON,
+        "@forever": timedelta(days=999_999_999),
+        "@never": timedelta.min,
+        "@longest": DURATION_MAX,
+        "@tick": timedelta(microseconds=1),
+        "@day": timedelta(days=1),
+        "@eve": datetime.max.replace(tzinfo=UTC),
+        "@dawn": datetime.min.replace(tzinfo=UTC),
+    }
     condition = compile_filter(SqlFilter(expression, parameters))
 
     with pytest.raises(FilterError, match=reason):

@@ -12,7 +12,7 @@ Knows nothing about how a message is written.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from twinbus import limits
@@ -24,6 +24,7 @@ from twinbus.core.filter_values import (
     MessageView,
     SystemProperty,
     calculate,
+    check_duration,
     fold,
     in_utc,
     text_of,
@@ -120,6 +121,9 @@ def _change_property(name: str, value: Value | None) -> Step:
         result = value(run)
         if type_name(result) == NUMBER and isinstance(draft.property(folded), float):
             result = calculate("+", 0.0, result, run.spend)
+        # A parameter of the rule may be longer.
+        if isinstance(result, timedelta):
+            check_duration(result)
         draft.set_property(name, result)
 
     return change
@@ -144,6 +148,8 @@ def _fit(target: SystemProperty, value: object) -> object:
         raise FilterError(f"'sys.{target.name}' cannot be set to this type of value")
     if isinstance(fitting, datetime):
         return in_utc(fitting)
+    if isinstance(fitting, timedelta):
+        return check_duration(fitting)
     if isinstance(fitting, str) and len(fitting) > (target.chars_max or len(fitting)):
         raise FilterError(
             f"'sys.{target.name}' would be longer than {target.chars_max} characters"

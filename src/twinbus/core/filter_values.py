@@ -4,7 +4,7 @@ Owns what two values mean together. Comparisons give True, False or None; None i
 "unknown" of three-valued logic. A missing property, a null, and operands whose types
 do not belong together are all unknown: there is no conversion between text and
 numbers. Only a wrong *value* is an error: division of an integer by zero, a result
-outside 64 bits, a text that grows without end.
+outside 64 bits (of a duration: its ticks), a text that grows without end.
 
 Numbers follow C#, as the real service says: integers are 64 bits, division drops the
 fraction, the remainder has the sign of the dividend, and an integer that meets a
@@ -32,6 +32,8 @@ from twinbus.errors import FilterError
 
 INTEGER_MIN = -(2**63)
 INTEGER_MAX = 2**63 - 1
+# A duration is sent as a 64-bit number of ticks of 100 nanoseconds.
+DURATION_MAX = timedelta(microseconds=INTEGER_MAX // 10)
 
 
 class Missing(enum.Enum):
@@ -255,8 +257,15 @@ def calculate(sign: str, left: object, right: object, spend: Spend) -> object:
 def negative(value: object) -> object:
     """Apply a minus sign."""
     if isinstance(value, timedelta):
-        return -value
+        return calculate("-", timedelta(), value, lambda _: None)
     return calculate("*", value, -1, lambda _: None)
+
+
+def check_duration(value: timedelta) -> timedelta:
+    """Refuse a duration that no message can hold."""
+    if not -DURATION_MAX <= value <= DURATION_MAX:
+        raise FilterError("a duration does not fit in 64 bits of 100 nanoseconds")
+    return value
 
 
 def _calculate_numbers(sign: str, left: object, right: object) -> int | float:
@@ -310,10 +319,10 @@ def _calculate_times(sign: str, left: object, right: object) -> object:
         if isinstance(right, datetime) and sign == "-":
             return left - in_utc(right)
     if isinstance(left, datetime | timedelta) and isinstance(right, timedelta):
-        if sign == "+":
-            return left + right
-        if sign == "-":
-            return left - right
+        if sign not in "+-":
+            return None
+        result = left + right if sign == "+" else left - right
+        return check_duration(result) if isinstance(result, timedelta) else result
     return None
 
 

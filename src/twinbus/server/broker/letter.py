@@ -35,7 +35,7 @@ def _to_wire(value: object) -> object:
     """A value that an action made, as AMQP has it."""
     if isinstance(value, datetime):
         zoned = value if value.tzinfo else value.replace(tzinfo=UTC)
-        return Timestamp(int(zoned.timestamp() * 1000))
+        return Timestamp((zoned - _EPOCH) // timedelta(milliseconds=1))
     if isinstance(value, timedelta):
         ticks = value // timedelta(microseconds=1) * 10
         return Described(Symbol(_TIMESPAN), ticks)
@@ -49,7 +49,11 @@ def _from_wire(value: object) -> object:
             return _EPOCH + timedelta(milliseconds=int(value))
         if isinstance(value, Described) and value.descriptor == _TIMESPAN:
             ticks = value.value
-            return timedelta(microseconds=ticks // 10) if type(ticks) is int else None
+            if type(ticks) is not int:
+                return None
+            # Towards zero, so that what is read can also be written, and negated.
+            microseconds = abs(ticks) // 10
+            return timedelta(microseconds=microseconds if ticks > 0 else -microseconds)
     except OverflowError:
         # A time that no calendar has is unknown.
         return None

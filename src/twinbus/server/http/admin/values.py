@@ -16,6 +16,7 @@ from typing import Any
 from uuid import UUID
 
 from twinbus.core.durations import parse_duration
+from twinbus.core.filter_values import DURATION_MAX
 from twinbus.errors import ArgumentError, CallerError
 from twinbus.server.http.admin.xml import (
     SCHEMA,
@@ -122,6 +123,8 @@ def _read_timespan(key: str, text: str) -> timedelta:
         milliseconds=read_duration_ms(key, whole.removeprefix("-")),
         microseconds=micros,
     )
+    if span > DURATION_MAX:
+        raise OverflowError
     return -span if text.startswith("-") else span
 
 

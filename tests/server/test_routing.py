@@ -1,0 +1,84 @@
+"""Rules of a subscription in the router: what they change."""
+
+from __future__ import annotations
+
+import pytest
+
+from twinbus.core.entity import SubscriptionDescription, TopicDescription
+from twinbus.core.filters import SqlFilter, SqlRuleAction
+from twinbus.core.rule import RuleDescription
+from twinbus.server.broker.entities import Entity
+from twinbus.server.broker.namespace import Namespace
+from twinbus.store.base import Stored
+from twinbus.store.sqlite.store import SqliteStore
+from twinbus.wire.message import sections
+from twinbus.wire.types import Described, Symbol, Timestamp
+
+NOW_MS = 1_700_000_000_000
+TIMESPAN = Symbol("com.microsoft:timespan")
+
+
+class Topic:
+    """A namespace with one topic, one subscription and one rule."""
+
+    def __init__(self, action: str | None = None) -> None:
+        self.store = SqliteStore.memory()
+        self.namespace = Namespace("contoso", self.store)
+        self.store.begin()
+        entities = self.namespace.entities
+        self.topic = entities.create(TopicDescription("t"), NOW_MS)
+        self.subscription: Entity = entities.create(
+            SubscriptionDescription("t", "s"), NOW_MS
+        )
+        entities.remove_rule(self.subscription, "$Default", NOW_MS)
+        sql = None if action is None else SqlRuleAction(action)
+        rule = RuleDescription("r", SqlFilter("1=1"), sql)
+        entities.add_rule(self.subscription, rule, NOW_MS)
+
+    def publish(self, **properties: object) -> None:
+        payload = sections.encode_message(b"x", {sections.MESSAGE_ID: "m"})
+        message = sections.parse(payload)
+        message.bare = sections.with_application_properties(message.bare, properties)
+        self.namespace.send(self.topic, [message], NOW_MS)
+
+    def kept(self, which: int = 0) -> list[Stored]:
+        return self.store.peek(self.subscription.id + which, 1, 10, NOW_MS, None)
+
+    def received(self) -> dict[str, object]:
+        """The properties of the only copy."""
+        (copy,) = self.kept()
+        return sections.read_application_properties(copy.bare)
+
+
+@pytest.mark.parametrize(
+    ("ticks", "copied", "negated"),
+    [
+        (2**63 - 1, 2**63 - 8, -(2**63) + 8),
+        (-(2**63), -(2**63) + 8, 2**63 - 8),
+        (-(2**63) + 1, -(2**63) + 8, 2**63 - 8),
+        (15, 10, -10),
+        (-15, -10, 10),
+        (0, 0, 0),
+    ],
+)
+def test_any_duration_can_be_copied_and_negated(
+    ticks: int, copied: int, negated: int
+) -> None:
+    """To the microsecond, which is how exact durations are here."""
+    topic = Topic("SET copied = a; SET negated = -a")
+
+    topic.publish(a=Described(TIMESPAN, ticks))
+
+    received = topic.received()
+    assert received["a"] == Described(TIMESPAN, ticks)
+    assert received["copied"] == Described(TIMESPAN, copied)
+    assert received["negated"] == Described(TIMESPAN, negated)
+
+
+@pytest.mark.parametrize("ms", [1001, -1001, 253402300799999, -62135596800000])
+def test_any_time_can_be_copied(ms: int) -> None:
+    topic = Topic("SET copied = a")
+
+    topic.publish(a=Timestamp(ms))
+
+    assert topic.received()["copied"] == Timestamp(ms)
