@@ -67,6 +67,8 @@ PROPERTY_BYTES_MAX = 32 * 1024
 MESSAGE_ID_CHARS_MAX = 128
 SESSION_ID_CHARS_MAX = 128
 PARTITION_KEY_CHARS_MAX = 128
+# What the real service allows; a longer text of an error is cut.
+DEAD_LETTER_DESCRIPTION_CHARS_MAX = 4096
 # Messages in one batch transfer; a batch is at most a message in bytes anyway.
 BATCH_MESSAGES_MAX = 4500
 

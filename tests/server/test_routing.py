@@ -1,15 +1,19 @@
-"""Rules of a subscription in the router: what they change."""
+"""Rules of a subscription in the router: what they change, and how they fail."""
 
 from __future__ import annotations
+
+import logging
 
 import pytest
 
 from twinbus.core.entity import SubscriptionDescription, TopicDescription
-from twinbus.core.filters import SqlFilter, SqlRuleAction
+from twinbus.core.filters import MessageView, SqlFilter, SqlRuleAction
 from twinbus.core.rule import RuleDescription
+from twinbus.errors import Bug, StoreFault
 from twinbus.server.broker.entities import Entity
 from twinbus.server.broker.namespace import Namespace
-from twinbus.store.base import Stored
+from twinbus.server.broker.routing import DESCRIPTION
+from twinbus.store.base import DEAD_LETTER, Stored
 from twinbus.store.sqlite.store import SqliteStore
 from twinbus.wire.message import sections
 from twinbus.wire.types import Described, Symbol, Timestamp
@@ -82,3 +86,45 @@ def test_any_time_can_be_copied(ms: int) -> None:
     topic.publish(a=Timestamp(ms))
 
     assert topic.received()["copied"] == Timestamp(ms)
+
+
+class Broken:
+    """A filter with a defect (`core.filters.Filter`)."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def matches(self, view: MessageView) -> bool:
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ZeroDivisionError("by zero"), "ZeroDivisionError: by zero"),
+        (AssertionError("x" * 9_000), f"AssertionError: {'x' * 4080}"),
+        (Bug("a defect"), "a defect"),
+    ],
+    ids=["exception", "assertion", "bug"],
+)
+def test_any_error_is_that_of_the_rule(
+    error: Exception, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = Topic()
+    topic.subscription.rules["r"].filter = Broken(error)
+
+    with caplog.at_level(logging.ERROR):
+        topic.publish()
+
+    (buried,) = topic.kept(DEAD_LETTER)
+    marks = sections.read_application_properties(buried.bare)
+    assert marks[DESCRIPTION] == text
+    assert caplog.messages == ["rule r of t/Subscriptions/s failed"]
+
+
+def test_a_fault_of_the_store_is_no_error_of_the_rule() -> None:
+    topic = Topic()
+    topic.subscription.rules["r"].filter = Broken(StoreFault("the disk is gone"))
+
+    with pytest.raises(StoreFault):
+        topic.publish()

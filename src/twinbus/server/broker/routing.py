@@ -8,10 +8,11 @@ full) ends in the transfer dead-letter queue of the entity that forwards.
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from twinbus import limits
-from twinbus.errors import FilterError, PeerError
+from twinbus.errors import FilterError, PeerError, StoreFault, TwinbusError
 from twinbus.server.broker.entities import Entities, Entity
 from twinbus.server.broker.letter import Letter, LetterView
 from twinbus.store.base import (
@@ -21,6 +22,8 @@ from twinbus.store.base import (
     Stored,
 )
 from twinbus.wire.message import sections
+
+log = logging.getLogger("twinbus.routing")
 
 REASON = "DeadLetterReason"
 DESCRIPTION = "DeadLetterErrorDescription"
@@ -42,14 +45,25 @@ def duplicate_key(message_id: Any) -> str:
     return f"{type(message_id).__name__}{message_id!r}"
 
 
-def _with_marks(bare: bytes, marks: dict[str, Any]) -> bytes:
-    """The bare message with marks; one whose properties nobody can read goes without.
+def error_text(error: Exception) -> str:
+    """An error as the description of a dead-lettered message."""
+    if isinstance(error, TwinbusError):
+        return error.text
+    text = f"{type(error).__name__}: {error}"
+    return text[: limits.DEAD_LETTER_DESCRIPTION_CHARS_MAX]
 
-    This must not fail: it is done when nobody is there to be told.
+
+def _with_marks(bare: bytes, marks: dict[str, Any]) -> bytes:
+    """The bare message with marks, or as it was if marks cannot be added.
+
+    This must not fail: no client waits for an answer that could carry the error.
     """
     try:
         return sections.with_application_properties(bare, marks)
     except PeerError:
+        return bare
+    except Exception:
+        log.exception("a message could not be marked")
         return bare
 
 
@@ -232,8 +246,8 @@ class Router:
         """One copy for all matching rules without action, one for each with."""
         copies: list[Letter] = []
         plain = False
-        try:
-            for rule in subscription.rules.values():
+        for rule in subscription.rules.values():
+            try:
                 if not rule.filter.matches(view):
                     continue
                 if rule.action is None:
@@ -243,12 +257,24 @@ class Router:
                     # As documented, such a copy says which rule made it.
                     changes.properties["RuleName"] = rule.description.name
                     copies.append(letter.changed(changes))
-        except (FilterError, PeerError) as error:
-            wanted = "dead_lettering_on_filter_evaluation_exceptions"
-            if getattr(subscription.description, wanted):
-                bad = self._marked(letter.copy(), "FilterEvaluation", error.text)
-                self.bury(subscription, bad, now_ms, DEAD_LETTER)
-            return []
+            except StoreFault:
+                raise
+            except Exception as error:
+                # Any error is the rule's: it must not fail the turn of all clients.
+                if not isinstance(error, FilterError | PeerError):
+                    name = rule.description.name
+                    log.exception("rule %s of %s failed", name, subscription.name)
+                self._bury_unmatched(subscription, letter, error, now_ms)
+                return []
         if plain:
             copies.append(letter.copy())
         return copies
+
+    def _bury_unmatched(
+        self, subscription: Entity, letter: Letter, error: Exception, now_ms: int
+    ) -> None:
+        """A rule failed on a letter: dead-letter it, if the subscription says so."""
+        wanted = "dead_lettering_on_filter_evaluation_exceptions"
+        if getattr(subscription.description, wanted):
+            bad = self._marked(letter.copy(), "FilterEvaluation", error_text(error))
+            self.bury(subscription, bad, now_ms, DEAD_LETTER)
