@@ -15,6 +15,7 @@ from tests.suites import (
     store_history,
     store_life,
     store_messages,
+    store_savepoints,
     store_sessions,
     store_settling,
     store_times,
@@ -83,6 +84,10 @@ def backend(tmp_path: Path) -> Backend:
 
 
 class TestTransactions(store_life.TransactionSuite):
+    pass
+
+
+class TestSavepoints(store_savepoints.SavepointSuite):
     pass
 
 

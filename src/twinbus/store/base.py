@@ -14,7 +14,8 @@ Rules that every store keeps:
   between `begin` and `commit`. Nothing that a method returned may be shown to a client
   before `commit` has returned: then it is on disk, synced. `commit` may run in another
   thread; no other method may be called until it returns. After `rollback` (or a failed
-  `commit`) the store reads as it did before `begin`, counters included.
+  `commit`) the store reads as it did before `begin`, counters included. `savepoint`
+  does the same for a part of the transaction.
 * **A method either does all of its work or raises before it changed anything**, except
   `StoreFault`, after which only `rollback`, `recover` and `close` are allowed.
 * **Time comes in.** All times are whole milliseconds since the epoch.
@@ -34,6 +35,7 @@ Rules that every store keeps:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
@@ -167,6 +169,13 @@ class Store(Protocol):
         """Make it durable. Raises `StoreFault`; then nothing of it happened."""
 
     def rollback(self) -> None: ...
+
+    def savepoint(self) -> AbstractContextManager[None]:
+        """Undo what happens inside, and nothing else, if an exception ends it.
+
+        The exception goes on to the caller. A `StoreFault` undoes nothing here: then
+        the transaction is lost as a whole. Savepoints may be nested.
+        """
 
     def recover(self) -> bool:
         """After a `StoreFault`: open the database anew and prove that it takes writes.

@@ -131,8 +131,20 @@ class Containers:
         """The transaction is durable."""
         self._before.clear()
 
+    def mark(self) -> dict[int, Row | None]:
+        """Start a part of the transaction; `join` ends it with what this returned."""
+        outer, self._before = self._before, {}
+        return outer
+
+    def join(self, outer: dict[int, Row | None]) -> None:
+        """End a part; `restore` undoes it if it is called before."""
+        for key, row in self._before.items():
+            # The value of before the whole transaction is the one to restore.
+            outer.setdefault(key, row)
+        self._before = outer
+
     def restore(self) -> None:
-        """The transaction did not happen."""
+        """The transaction, or the part since `mark`, did not happen."""
         for key, row in self._before.items():
             if row is None:
                 self._containers.pop(key, None)

@@ -17,7 +17,8 @@ Knows nothing of the reasons for a move: those are in the modules that build on 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial, wraps
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
@@ -159,6 +160,31 @@ class Rows:
                 self._connection.execute("ROLLBACK")
         except sqlite3.Error as error:
             self._failed(error)
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        if not self._containers.in_transaction:
+            raise Bug("There is no transaction for a savepoint.")
+        passed_over_ms = self._passed_over_ms
+        self._run_guarded("SAVEPOINT part")
+        outer = self._containers.mark()
+        try:
+            yield
+            self._run_guarded("RELEASE part")
+        except StoreFault:
+            raise
+        except Exception:
+            self._containers.restore()
+            self._passed_over_ms = passed_over_ms
+            self._run_guarded("ROLLBACK TO part")
+            self._run_guarded("RELEASE part")
+            raise
+        finally:
+            self._containers.join(outer)
+
+    @guarded
+    def _run_guarded(self, statement: str) -> None:
+        self._run(statement)
 
     def recover(self) -> bool:
         if self._fault is None:

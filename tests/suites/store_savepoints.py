@@ -1,0 +1,152 @@
+"""Suite: a part of a transaction that is undone while the rest of it stays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from tests.suites.store_suite import (
+    LATER,
+    NOW,
+    Backend,
+    StoreSuite,
+    bodies,
+    locks,
+    record,
+    records,
+)
+from twinbus.errors import Bug, EntityNotFound, StoreFault
+from twinbus.store.base import Store
+
+
+@contextmanager
+def undone(store: Store) -> Iterator[None]:
+    """A part of the transaction that ends with an exception."""
+    with suppress(ZeroDivisionError), store.savepoint():
+        yield
+        raise ZeroDivisionError
+
+
+class SavepointSuite(StoreSuite):
+    """An exception undoes its part, and nothing else."""
+
+    def test_a_part_that_ends_well_is_there(self, store: Store, queue: int) -> None:
+        store.append(queue, records("a"), NOW)
+        with store.savepoint():
+            store.append(queue, records("b"), NOW)
+        store.append(queue, records("c"), NOW)
+
+        assert self.receive(store, queue) == "abc"
+        assert store.counts(queue).active == 3
+
+    def test_the_exception_goes_on(self, store: Store) -> None:
+        with pytest.raises(ZeroDivisionError), store.savepoint():
+            raise ZeroDivisionError
+
+    def test_messages_and_counters_are_as_before_the_part(
+        self, store: Store, queue: int, other: int
+    ) -> None:
+        store.append(queue, [*records("ab"), record("d", due_ms=NOW)], NOW)
+        nonce, held = store.lock(queue, 1, LATER, NOW)
+        before = store.counts(queue), store.counts(other)
+        peeked = store.peek(queue, 1, 10, NOW, None)
+
+        with undone(store):
+            store.append(other, [record("e", session="s")], NOW + 1)
+            store.complete(locks(nonce, held), NOW)
+            store.lock(queue, 9, LATER, NOW)
+            store.remove([message.id for message in store.due(NOW, 10)])
+            store.purge(queue)
+
+        assert (store.counts(queue), store.counts(other)) == before
+        assert store.peek(queue, 1, 10, NOW, None) == peeked
+        assert store.sessions(other, None, 0, 10) == []
+        assert bodies(store.due(NOW, 10)) == "d"
+        assert store.append(other, records("f"), NOW) == 1
+        assert self.receive(store, queue) == "b"
+        assert store.complete(locks(nonce, held), NOW) == [True]
+
+    def test_what_expires_is_found_after_the_part(
+        self, store: Store, queue: int
+    ) -> None:
+        store.append(queue, [record("a", expires_ms=NOW + 1)], NOW)
+
+        with undone(store):
+            (gone,) = store.expired(NOW + 1, 10)
+            store.remove([gone.id])
+            assert store.expired(NOW + 1, 10) == []
+
+        assert bodies(store.expired(NOW + 1, 10)) == "a"
+
+    def test_entities_are_as_before_the_part(self, store: Store, queue: int) -> None:
+        store.append(queue, records("a"), NOW)
+
+        with undone(store):
+            store.delete_entity(queue)
+            made = store.insert_entity("queue", "made", "{}", NOW)
+
+        assert [row.id for row in store.entities()] == [queue]
+        assert self.receive(store, queue) == "a"
+        with pytest.raises(EntityNotFound):
+            store.counts(made)
+
+    def test_parts_may_be_nested(self, store: Store, queue: int) -> None:
+        with undone(store):
+            store.append(queue, records("a"), NOW)
+            with store.savepoint():
+                store.append(queue, records("b"), NOW)
+        with store.savepoint():
+            store.append(queue, records("c"), NOW)
+            with undone(store):
+                store.append(queue, records("d"), NOW)
+
+        assert self.receive(store, queue) == "c"
+        assert store.counts(queue).last_sequence == 1
+
+    def test_a_rollback_undoes_parts_too(self, store: Store, queue: int) -> None:
+        store.append(queue, records("a"), NOW)
+        store.commit()
+        before = store.counts(queue)
+        store.begin()
+        store.append(queue, records("b"), NOW)
+        with store.savepoint():
+            store.append(queue, records("c"), NOW)
+        with undone(store):
+            store.append(queue, records("d"), NOW)
+        # After a fault nothing but a rollback is allowed, also inside a part.
+        with suppress(StoreFault), store.savepoint():
+            store.append(queue, records("e"), NOW)
+            raise StoreFault
+        store.rollback()
+
+        store.begin()
+        assert store.counts(queue) == before
+        assert self.receive(store, queue) == "a"
+
+    def test_what_is_left_survives_a_restart(self, backend: Backend) -> None:
+        store = backend.open()
+        store.begin()
+        queue = store.insert_entity("queue", "orders", "{}", NOW)
+        with store.savepoint():
+            store.append(queue, records("a"), NOW)
+        with undone(store):
+            store.append(queue, records("b"), NOW)
+        counts = store.counts(queue)
+        store.commit()
+        store.close()
+
+        store = backend.open()
+
+        store.begin()
+        assert store.counts(queue) == counts
+        assert self.receive(store, queue) == "a"
+        store.rollback()
+        store.close()
+
+    def test_a_part_needs_a_transaction(self, store: Store) -> None:
+        store.rollback()
+
+        with pytest.raises(Bug), store.savepoint():
+            pass
