@@ -170,14 +170,13 @@ def rule_json(rule: RuleDescription) -> dict[str, Any]:
 
 def entity_json(entity: Entity, store: Store) -> dict[str, Any]:
     """All about an entity: its settings, its counts and its times."""
-    main, dead = store.counts(entity.id), store.counts(entity.id + 1)
+    main, dead, transfer = (store.counts(entity.id + part) for part in range(3))
     counts: dict[str, Any] = {}
     if entity.kind != "topic":
         counts = {
             "active_messages": main.active,
             "deferred_messages": main.deferred,
             "dead_letter_messages": dead.active + dead.deferred,
-            "transfer_dead_letter_messages": store.counts(entity.id + 2).active,
         }
     else:
         counts["subscriptions"] = len(entity.subscriptions)
@@ -185,7 +184,8 @@ def entity_json(entity: Entity, store: Store) -> dict[str, Any]:
         **description_json(entity.description),
         **counts,
         "scheduled_messages": main.scheduled,
-        "size_bytes": main.size_bytes + dead.size_bytes,
+        "transfer_dead_letter_messages": transfer.active + transfer.deferred,
+        "size_bytes": main.size_bytes + dead.size_bytes + transfer.size_bytes,
         "created_at": time_text(entity.created_ms),
         "updated_at": time_text(entity.updated_ms),
         "accessed_at": time_text(main.accessed_ms),

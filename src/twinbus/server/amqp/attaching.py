@@ -115,7 +115,7 @@ def _attach_receiver(
 ) -> None:
     connection.claims.allow(Operation.RECEIVE_LINK, path)
     entity = connection.host.namespace.entities.get(path)
-    if entity.kind == "topic":
+    if not entity.gives_messages(path.sub_queue):
         raise CallerError(
             f"'{path.text}' is a topic. Receive from one of its subscriptions."
         )

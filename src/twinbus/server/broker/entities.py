@@ -135,6 +135,10 @@ class Entity:
         assert not isinstance(owner, SubscriptionDescription)
         return owner.message_bytes_max
 
+    def gives_messages(self, sub_queue: SubQueue) -> bool:
+        """Whether it can be received from; a topic only from what it set aside."""
+        return self.kind != "topic" or sub_queue is SubQueue.TRANSFER_DEAD_LETTER
+
     def container(self, sub_queue: SubQueue) -> int:
         """The store's container for the entity or one of its sub-queues."""
         return self.id + _SUB_QUEUES[sub_queue]
@@ -230,9 +234,15 @@ class Entities:
     def delete(self, path: EntityPath) -> Entity:
         """Delete an entity with its messages; a topic with its subscriptions."""
         entity = self.get(path)
-        for subscription in list(entity.subscriptions.values()):
-            self.delete(subscription.path)
-        self._store.delete_entity(entity.id)
+        gone = [*entity.subscriptions.values(), entity]
+        # First the store: if that fails, all stays as it was.
+        for each in gone:
+            self._store.delete_entity(each.id)
+        for each in gone:
+            self._forget(each)
+        return entity
+
+    def _forget(self, entity: Entity) -> None:
         del self._by_key[entity.key]
         del self._by_id[entity.id]
         # Claims on its name must not reach what is called so next.
@@ -240,7 +250,6 @@ class Entities:
         if entity.topic is not None:
             name = entity.description.path.subscription or ""
             entity.topic.subscriptions.pop(name.lower(), None)
-        return entity
 
     def add_rule(self, entity: Entity, rule: RuleDescription, now_ms: int) -> None:
         """Add a rule to a subscription."""

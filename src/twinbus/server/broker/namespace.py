@@ -11,8 +11,10 @@ So it does with `rules_changed`, after which claims are looked at again.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from twinbus import limits
@@ -26,6 +28,7 @@ from twinbus.errors import (
     MessageTooLarge,
     PeerError,
     QuotaExceeded,
+    StoreFault,
 )
 from twinbus.server.broker import keys
 from twinbus.server.broker.entities import Entities, Entity
@@ -43,6 +46,8 @@ from twinbus.store.base import (
 )
 from twinbus.wire.message import sections
 from twinbus.wire.message.sections import PING_CONTENT_TYPE, Incoming
+
+log = logging.getLogger("twinbus.namespace")
 
 # How much one turn of the clock works off, so that other work gets its turn.
 _SWEEP_MAX = 500
@@ -319,7 +324,12 @@ class Namespace:
                     f"Message could not be consumed after {most} delivery attempts."
                 ),
             }
-            self.router.dead_letter(stored, marks, now_ms)
+            self._bury(stored, marks, now_ms)
+
+    def _bury(self, stored: Stored, marks: dict[str, Any], now_ms: int) -> None:
+        """Dead-letter a message because of its time or its count."""
+        work = partial(self.router.dead_letter, stored, marks, now_ms)
+        self.router.work_off(stored, work, "dead-lettered", now_ms)
 
     def release_session(self, container: int, grant: Any, now_ms: int) -> None:
         """A session's receiver is gone; what it held counts as delivered."""
@@ -340,7 +350,8 @@ class Namespace:
             self._expire(stored, now_ms)
         due = store.due(now_ms, _SWEEP_MAX)
         for stored in due:
-            self.router.activate(stored, now_ms)
+            work = partial(self.router.activate, stored, now_ms)
+            self.router.work_off(stored, work, "enqueued at its time", now_ms)
         # Also when the clock was set back.
         if abs(now_ms - self._idle_checked_ms) >= _IDLE_CHECK_MS:
             self._idle_checked_ms = now_ms
@@ -375,7 +386,7 @@ class Namespace:
             REASON: "TTLExpiredException",
             DESCRIPTION: "The message expired and was dead lettered.",
         }
-        self.router.dead_letter(stored, marks, now_ms)
+        self._bury(stored, marks, now_ms)
 
     def _delete_idle(self, now_ms: int) -> None:
         for entity in self.entities:
@@ -388,13 +399,23 @@ class Namespace:
                 entity.updated_ms,
             )
             if now_ms - used_ms >= idle_ms:
+                self._delete_if_possible(entity)
+
+    def _delete_if_possible(self, entity: Entity) -> None:
+        """Delete an idle entity; one that cannot be is tried again at the next look."""
+        try:
+            with self.store.savepoint():
                 self.delete(entity.path)
+        except StoreFault:
+            raise
+        except Exception:
+            log.exception("the idle entity %s could not be deleted", entity.name)
 
     def delete(self, path: EntityPath) -> None:
         """Delete an entity; links on it are told when the turn is over."""
-        entity = self.entities.get(path)
-        self.deleted.extend(entity.subscriptions.values())
-        self.deleted.append(self.entities.delete(path))
+        below = list(self.entities.get(path).subscriptions.values())
+        entity = self.entities.delete(path)
+        self.deleted += [*below, entity]
 
 
 def _check_fields(message: Incoming) -> None:

@@ -2,13 +2,16 @@
 
 Owns the way of a letter from the entity it was sent to into the containers that keep
 it, in one transaction. A hop that cannot be made (too many, target missing, disabled or
-full) ends in the transfer dead-letter queue of the entity that forwards.
+full) ends in the transfer dead-letter queue of the entity that forwards. A message that
+the clock moves and that cannot be moved is set aside, so that the others can be.
 `ready` collects the containers in which something became receivable.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from twinbus import limits
@@ -76,6 +79,8 @@ class Router:
         self.ready: set[int] = set()
         # Copies of the message that is on its way now.
         self._copied = 0
+        # Inside `_part`: who counted a dead-lettered message.
+        self._counted: list[Entity] | None = None
 
     def deliver(
         self, entity: Entity, letter: Letter, now_ms: int, hops: int = 0
@@ -144,7 +149,8 @@ class Router:
     def bury(self, entity: Entity, letter: Letter, now_ms: int, which: int) -> int:
         """Keep a letter in one of the entity's dead-letter queues."""
         letter.scheduled_ms = None
-        entity.dead_lettered += which == DEAD_LETTER
+        if which == DEAD_LETTER:
+            self._count_dead(entity)
         self.ready.add(entity.id + which)
         record = letter.record(None, None)
         return self._store.append(entity.id + which, [record], now_ms)
@@ -165,10 +171,75 @@ class Router:
             self.bury(entity, letter, now_ms, DEAD_LETTER)
             return
         self._copied = 0
-        entity.dead_lettered += 1
+        self._count_dead(entity)
         letter.source = entity.name
         letter.deliveries = 0
         self._forward(entity, target, letter, now_ms, hops)
+
+    def _count_dead(self, entity: Entity) -> None:
+        entity.dead_lettered += 1
+        if self._counted is not None:
+            self._counted.append(entity)
+
+    # -- messages that cannot be moved ---------------------------------------------
+
+    def work_off(
+        self, stored: Stored, work: Callable[[], None], deed: str, now_ms: int
+    ) -> None:
+        """Do what time asks for with one kept message; if that fails, set it aside.
+
+        No client waits for an answer here. Without this, the message would fail every
+        turn from now on, because time asks for the same again in each.
+        """
+        try:
+            with self._part():
+                work()
+        except StoreFault:
+            raise
+        except Exception as error:
+            entity = self._entities.of_container(stored.container)
+            name = "no entity" if entity is None else entity.name
+            where = f"{stored.sequence} of {name}"
+            log.exception("message %s could not be %s; it is set aside", where, deed)
+            self._store.remove([stored.id])
+            if entity is not None:
+                text = f"The message could not be {deed}. {error_text(error)}"
+                self._set_aside(entity, stored, text, now_ms)
+
+    @contextmanager
+    def _part(self) -> Iterator[None]:
+        """Undo what happens inside, counts and ready containers too, if it fails."""
+        ready, self.ready = self.ready, set()
+        counted: list[Entity] = []
+        self._counted = counted
+        try:
+            with self._store.savepoint():
+                yield
+        except Exception:
+            self.ready.clear()
+            for entity in counted:
+                entity.dead_lettered -= 1
+            raise
+        finally:
+            self._counted = None
+            ready |= self.ready
+            self.ready = ready
+
+    def _set_aside(
+        self, entity: Entity, stored: Stored, text: str, now_ms: int
+    ) -> None:
+        """Keep a message in the entity's own dead-letter queue, and forward it nowhere.
+
+        A topic has none: there it is the transfer dead-letter queue.
+        """
+        letter = Letter(stored.head, stored.bare)
+        letter.origin = stored.origin or stored.sequence
+        letter.source = stored.source
+        letter.deliveries = stored.deliveries
+        is_topic = entity.kind == "topic"
+        which = TRANSFER_DEAD_LETTER if is_topic else DEAD_LETTER
+        letter = self._marked(letter, "InternalError", text)
+        self.bury(entity, letter, now_ms, which)
 
     @staticmethod
     def _marked(letter: Letter, reason: str, description: str) -> Letter:

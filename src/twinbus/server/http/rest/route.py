@@ -146,7 +146,7 @@ class _Exchange:
         entity = self._host.namespace.entities.get(errand.path)
         if errand.deed is Deed.SEND:
             return await self._send(entity)
-        if entity.kind == "topic":
+        if not entity.gives_messages(errand.path.sub_queue):
             raise CallerError(
                 f"'{errand.path.text}' is a topic. Use one of its subscriptions."
             )
