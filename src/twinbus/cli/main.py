@@ -31,8 +31,10 @@ from twinbus.errors import (
 FAILED = 1
 NOT_TRIED = 2
 
-# Each is a module beside this one with an `app`: a command, or a group of commands.
+# Each is a module with an `app`: a command, or a group of commands.
 COMMANDS = ("serve", "drill", "syphon")
+# Those about a pair are in `pair/`, all others beside this file.
+PAIR_PARTS = ("syphon", "backlog")
 PARTS = (
     *COMMANDS,
     "namespace",
@@ -63,7 +65,8 @@ def build(parts: Sequence[str] = PARTS) -> typer.Typer:
     # A callback also keeps the name of a command that stands alone.
     app.callback()(_top)
     for part in parts:
-        module = importlib.import_module(f"twinbus.cli.{part}")
+        folder = "twinbus.cli.pair" if part in PAIR_PARTS else "twinbus.cli"
+        module = importlib.import_module(f"{folder}.{part}")
         app.add_typer(module.app, name=None if part in COMMANDS else part)
     return app
 
