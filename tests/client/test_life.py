@@ -176,10 +176,13 @@ def test_a_connection_belongs_to_one_event_loop() -> None:
 async def test_what_the_server_offers_is_told(namespace: Site) -> None:
     client = namespace.client()
     assert client.capabilities == []
+    assert (client.container_id, client.properties) == ("", {})
 
     await client.open()
 
     assert client.capabilities == ["twinbus:ping"]
+    assert client.container_id == "contoso"
+    assert client.properties["twinbus:instance"].isalnum()
 
 
 @pytest.mark.parametrize(

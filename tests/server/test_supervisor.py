@@ -16,6 +16,9 @@ from typing import Any
 
 import pytest
 
+from twinbus.client.connection import Connection
+from twinbus.client.credentials import SasKey
+from twinbus.client.transport.endpoint import Endpoint
 from twinbus.clock import ManualClock, SystemClock
 from twinbus.core.names import EntityPath
 from twinbus.core.sas import DEV_KEY_TEXT, parse_connection_string
@@ -189,6 +192,33 @@ async def test_the_host_name_chooses_where_names_are_real(tmp_path: Path) -> Non
         assert second.choose("contoso.bus.example") is first.host
         assert second.choose("localhost") is second.host
         assert second.choose(None) is second.host
+
+
+async def test_each_namespace_says_its_own_http_ports(tmp_path: Path) -> None:
+    names = ("contoso", "fabrikam")
+    listen = ListenOptions("127.0.0.1", ALL_FREE)
+    asked = options(tmp_path, *names, listen=listen)
+    supervisor = Supervisor(asked)
+    ready = (await supervisor.start())["namespaces"]
+    try:
+        # By the port that it came through, and by the host name that it asks for.
+        for through, hostname, name in (
+            ("contoso", "127.0.0.1", "contoso"),
+            ("fabrikam", "127.0.0.1", "fabrikam"),
+            ("contoso", "fabrikam.example.org", "fabrikam"),
+        ):
+            address = ("127.0.0.1", ready[through]["amqp_port"])
+            endpoint = Endpoint(hostname, address=address)
+            async with Connection(endpoint, SasKey("n", "k")) as client:
+                await client.open()
+                said = client.properties
+
+                assert client.container_id == name
+            assert said["twinbus:http-port"] == ready[name]["http_port"]
+            assert said["twinbus:https-port"] == ready[name]["https_port"]
+            assert said["twinbus:instance"] == supervisor.ports[name].host.instance
+    finally:
+        await supervisor.stop()
 
 
 async def test_a_configured_rate_wins_over_the_general_one(tmp_path: Path) -> None:

@@ -109,6 +109,20 @@ async def test_a_purge_takes_what_its_path_names(
     assert {key: held(site, key) for key in left} == left
 
 
+async def test_a_request_for_another_instance_changes_nothing(
+    site: UpkeepSite,
+) -> None:
+    await fill(site, "q", 3)
+    own = site.server.host.instance
+
+    refused = await site.ask("POST", "/$purge", Twinbus_Instance=own[::-1] + "0")
+    left = held(site, "q")
+    done = await site.ask("POST", "/$purge", Twinbus_Instance=own)
+
+    assert (refused.status, left) == (412, 3)
+    assert (done.status, held(site, "q")) == (200, 0)
+
+
 async def test_a_reset_brings_back_the_first_day(site: UpkeepSite) -> None:
     before = site.rules
     await fill(site, "q", 3)

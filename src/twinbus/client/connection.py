@@ -97,6 +97,18 @@ class Connection:
             return []
         return list(self._live.engine.peer_open.offered_capabilities or [])
 
+    @property
+    def container_id(self) -> str:
+        """What the server calls itself, as far as it has been asked."""
+        return "" if self._live is None else self._live.engine.peer_open.container_id
+
+    @property
+    def properties(self) -> dict[str, Any]:
+        """What the server said of itself in `open`, as far as it has been asked."""
+        if self._live is None:
+            return {}
+        return dict(self._live.engine.peer_open.properties or {})
+
     async def open(self, timeout_seconds: float | None = None) -> None:
         """Connect now; any call would."""
         await self._connected(self.deadline(timeout_seconds))

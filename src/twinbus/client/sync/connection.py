@@ -85,6 +85,16 @@ class Connection:
         """What the server said that it can do, as far as it has been asked."""
         return self._inner.capabilities
 
+    @property
+    def container_id(self) -> str:
+        """What the server calls itself, as far as it has been asked."""
+        return self._inner.container_id
+
+    @property
+    def properties(self) -> dict[str, Any]:
+        """What the server said of itself in `open`, as far as it has been asked."""
+        return self._inner.properties
+
     def open(self, timeout_seconds: float | None = None) -> None:
         """Connect now; any call would."""
         self._thread.run(lambda: self._inner.open(timeout_seconds))

@@ -10,16 +10,24 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from twinbus import limits
 from twinbus.core.rights import AuthorizationRule
 from twinbus.server.access.failures import Failures
 from twinbus.server.broker.host import Host
+from twinbus.wire.types import Symbol, UShort
 
 if TYPE_CHECKING:
     from twinbus.server.access.jwt import BearerTokens
     from twinbus.server.amqp.connection import ServerConnection
+
+
+# Said in the properties of `open`, so that a client that knows where a namespace has
+# AMQP finds its HTTP. Requests may name the instance and are then refused by others.
+HTTP_PORT_PROPERTIES = {"http": "twinbus:http-port", "https": "twinbus:https-port"}
+INSTANCE_PROPERTY = "twinbus:instance"
+INSTANCE_HEADER = "Twinbus-Instance"
 
 
 def _is_loopback(address: str) -> bool:
@@ -37,6 +45,8 @@ class NamespacePort:
     tokens_of: Callable[[Host], BearerTokens | None] = lambda _host: None
     # Other namespaces of the process, by the first label of their host name.
     hosts: dict[str, Host] = field(default_factory=dict)
+    # The ports for HTTP of each namespace of the process, by kind.
+    http_ports: dict[Host, dict[str, int]] = field(default_factory=dict)
     connections: set[ServerConnection] = field(default_factory=set)
     # Connections by remote address; loopback is not counted.
     by_address: Counter[str] = field(default_factory=Counter)
@@ -86,3 +96,10 @@ class NamespacePort:
         """The namespace that a client's `open` asks for."""
         label = (hostname or "").partition(".")[0].lower()
         return self.hosts.get(label, self.host)
+
+    def properties_of(self, host: Host) -> dict[str, Any]:
+        """What `open` says of a namespace: where it has HTTP, and which start it is."""
+        said: dict[str, Any] = {Symbol(INSTANCE_PROPERTY): host.instance}
+        for kind, port in self.http_ports.get(host, {}).items():
+            said[Symbol(HTTP_PORT_PROPERTIES[kind])] = UShort(port)
+        return said

@@ -337,6 +337,7 @@ class ServerConnection(asyncio.Protocol):
                 hostname=peer.hostname,
                 idle_time_out=limits.IDLE_TIMEOUT_MS,
                 offered_capabilities=[Symbol(PING_CAPABILITY)],
+                properties=self.port.properties_of(self.host),
             )
         )
 

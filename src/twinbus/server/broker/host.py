@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
@@ -98,6 +99,8 @@ class Host:
 
     def __init__(self, namespace: Namespace, clock: Clock) -> None:
         self.namespace = namespace
+        # Tells this start of this namespace from every other; not a secret.
+        self.instance = secrets.token_hex(8)
         self.clock = clock
         # What tokens end by. Where a test moves the clock, clients do not know of it.
         self.token_clock = clock

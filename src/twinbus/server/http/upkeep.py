@@ -40,12 +40,16 @@ from twinbus.errors import (
     TwinbusError,
     Unauthorized,
 )
-from twinbus.server.access.port import NamespacePort
+from twinbus.server.access.port import INSTANCE_HEADER, NamespacePort
 from twinbus.server.broker import keys
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.maintenance import in_turn, purge_in_turn, reset_in_turn
 from twinbus.server.broker.namespace import Namespace
-from twinbus.server.http.admin.replies import BodyTooLarge, MethodNotAllowed
+from twinbus.server.http.admin.replies import (
+    BodyTooLarge,
+    MethodNotAllowed,
+    PreconditionFailed,
+)
 from twinbus.server.http.auth import Asked, proved
 from twinbus.server.http.request import check_authority, read_body
 from twinbus.server.http.upkeep_paths import Chore, Task, find_task
@@ -57,6 +61,7 @@ _STATUS: tuple[tuple[type[TwinbusError], int], ...] = (
     (EntityNotFound, 404),
     (MethodNotAllowed, 405),
     (EntityExists, 409),
+    (PreconditionFailed, 412),
     (BodyTooLarge, 413),
     (CallerError, 400),
     (BusyError, 503),
@@ -129,6 +134,7 @@ class _Exchange:
     async def answer(self) -> Response:
         """Admit the request and carry it out; refusals are raised."""
         check_authority(self._authority)
+        self._check_instance()
         task = self._task
         asked = Asked(task.path, task.spelled, self._authority)
         claim = proved(self._request, asked, self._port, self._host)
@@ -139,6 +145,15 @@ class _Exchange:
             method = self._request.method
             raise MethodNotAllowed(f"{method} is not known for /{task.spelled}.")
         return JSONResponse(await work(), headers={"Cache-Control": "no-store"})
+
+    def _check_instance(self) -> None:
+        """Refuse what was meant for another server, behind a forwarded port say."""
+        meant = self._request.headers.get(INSTANCE_HEADER)
+        if meant is not None and meant != self._host.instance:
+            raise PreconditionFailed(
+                f"The server at {self._authority} is another one than the request is "
+                f"for: {INSTANCE_HEADER} is not its own."
+            )
 
     # -- messages and entities ---------------------------------------------------------
 

@@ -133,8 +133,16 @@ class Supervisor:
             for config in self.options.namespaces:
                 self._open(config)
             hosts = {name.lower(): port.host for name, port in self.ports.items()}
+            http_ports = {
+                port.host: {
+                    kind: number
+                    for kind, number in self._ports_of(name).items()
+                    if kind in listener.HTTP_KINDS
+                }
+                for name, port in self.ports.items()
+            }
             for port in self.ports.values():
-                port.hosts = hosts
+                port.hosts, port.http_ports = hosts, http_ports
             for name in self.ports:
                 self._listen(name)
             if listener.HTTP_KINDS & set(self.options.listen.first_ports):
@@ -233,9 +241,12 @@ class Supervisor:
         ca_file = str(self._ca_file.resolve()) if self._ca_file else None
         return {"ready": True, "ca_file": ca_file, "namespaces": namespaces}
 
+    def _ports_of(self, name: str) -> dict[str, int]:
+        sockets = self._bound[name].items()
+        return {kind: bound.getsockname()[1] for kind, bound in sockets}
+
     def _ready_namespace(self, name: str) -> dict[str, Any]:
-        sockets = self._bound[name]
-        ports = {kind: s.getsockname()[1] for kind, s in sockets.items()}
+        ports = self._ports_of(name)
         described: dict[str, Any] = {"connection_string": self._connection(name, ports)}
         for kind in listener.KINDS:
             described[f"{kind}_port"] = ports.get(kind)
