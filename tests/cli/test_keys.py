@@ -68,7 +68,7 @@ def test_a_running_server_changes_its_keys_and_forgets_the_old(
     run: Run, tmp_path: Path
 ) -> None:
     with served(tmp_path, "--namespace", "contoso", *TLS) as server:
-        port = server.ready["namespaces"]["contoso"]["https_port"]
+        port = server.ready["namespaces"]["contoso"]["amqps_port"]
         ca_file = server.ready["ca_file"]
         where = ("--data", tmp_path, "--host", f"localhost:{port}", "--json")
         first = run("keys", "show", *where).json

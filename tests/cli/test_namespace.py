@@ -97,18 +97,18 @@ def test_a_running_server_is_purged_and_reset(run: Run, tmp_path: Path) -> None:
     with served(tmp_path, "--dev", "--config", config, *ports) as server:
         ready = server.ready["namespaces"]["contoso"]
         bus = ("--connection-string", ready["connection_string"], "--json")
-        url = f"http://127.0.0.1:{ready['http_port']}"
+        at_url = ("--url", f"http://127.0.0.1:{ready['http_port']}")
         for entity, count in (("orders", 3), ("area/nested", 2)):
             run("message", "send", entity, "hello", "--count", count, *bus)
 
-        one = run("namespace", "purge", "orders", *bus, "--url", url)
-        rest = run("namespace", "purge", "--all", *bus, "--url", url)
-        nothing = run("namespace", "purge", *bus, "--url", url)
-        both = run("namespace", "purge", "orders", "--all", *bus, "--url", url)
-        slash = run("namespace", "purge", "/", *bus, "--url", url)
-        missing = run("namespace", "purge", "nowhere", *bus, "--url", url)
-        reset = run("namespace", "reset", *bus, "--url", url)
-        again = run("namespace", "reset", "--config", config, *bus, "--url", url)
+        one = run("namespace", "purge", "orders", *bus)
+        rest = run("namespace", "purge", "--all", *bus, *at_url)
+        nothing = run("namespace", "purge", *bus)
+        both = run("namespace", "purge", "orders", "--all", *bus)
+        slash = run("namespace", "purge", "/", *bus)
+        missing = run("namespace", "purge", "nowhere", *bus)
+        reset = run("namespace", "reset", *bus)
+        again = run("namespace", "reset", "--config", config, *bus)
         said = server.stop()
 
     assert (one.json, rest.json) == ({"purged": 3}, {"purged": 2})

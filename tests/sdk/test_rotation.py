@@ -34,7 +34,6 @@ def twinbus(endpoint: Endpoint, *args: str) -> Any:
     """Run `twinbus keys` against the running server."""
     command = [sys.executable, "-m", "twinbus.cli.main", "keys", *args, "--json"]
     command += ["--connection-string", endpoint.connection_string]
-    command += ["--url", f"http://127.0.0.1:{endpoint.http_port}"]
     done = subprocess.run(command, capture_output=True, check=True, text=True)
     return json.loads(done.stdout)
 

@@ -1,8 +1,11 @@
 """A running namespace, asked over HTTP.
 
-Owns the options that name it, the token of a request and what becomes of a refusal. It
-speaks to the given host alone: no proxies, no redirects. Keys come back in answers, so
-clear text is for loopback only. Knows nothing about what is asked for.
+Owns the options that name it, the token of a request and what becomes of a refusal. A
+connection string names an AMQP port, so the server there is asked where it has HTTP;
+requests carry its instance, and another server at that port refuses them. A server that
+does not say is left alone, unless --url names its HTTP port.
+It speaks to the given host alone: no proxies, no redirects. Keys come back in answers,
+so clear text is for loopback only. Knows nothing about what is asked for.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import http.client
 import json
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
@@ -22,15 +25,14 @@ from twinbus.cli.sdk import CaFile, ClientFailed
 from twinbus.cli.secret import read_secret
 from twinbus.clock import SystemClock
 from twinbus.core.sas import Secret, make_token, parse_connection_string
-from twinbus.errors import ConfigError
+from twinbus.errors import ConfigError, RemoteError, Unreachable
 
 if TYPE_CHECKING:
     from twinbus.core.sas import ConnectionString
 
-# What `serve --dev` listens on unless it is told otherwise, as the emulator does.
-DEV_HTTP_PORT = 5300
-
 _SECONDS_MAX = 30.0
+_AMQP_SECONDS_MAX = 15.0
+_PORT_MAX = 65535
 _TOKEN_SECONDS = 60
 
 # Not from the environment: a variable that is meant for messages must not decide
@@ -47,8 +49,8 @@ Url = Annotated[
     str | None,
     typer.Option(
         "--url",
-        help="Where the running server has HTTP, if not at the host and port of "
-        "--connection-string: https://HOST:PORT.",
+        help="Where the running server has HTTP, instead of asking the one that "
+        "--connection-string names: https://HOST:PORT.",
     ),
 ]
 
@@ -56,20 +58,40 @@ __all__ = ["CaFile", "Remote", "Running", "Url", "reach"]
 
 
 @dataclass(frozen=True, slots=True)
-class Remote:
-    """A running namespace."""
+class Address:
+    """Where a namespace has HTTP."""
 
     scheme: str
     host: str
     port: int
-    token: Secret
-    ca_file: Path | None
+    # The name of the namespace, if the server was asked.
+    namespace: str | None = None
+    # What every request carries.
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def authority(self) -> str:
         """The host as a URL has it."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
+        return _authority(self.host, self.port)
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """A running namespace."""
+
+    address: Address
+    token: Secret
+    ca_file: Path | None
+
+    @property
+    def name(self) -> str:
+        """What people call it: its own name, or else its host and port."""
+        return self.address.namespace or self.address.authority
+
+    def __str__(self) -> str:
+        """Which it is and where, for people."""
+        known, authority = self.address.namespace, self.address.authority
+        return f"namespace '{known}' at {authority}" if known else authority
 
     def ask(
         self,
@@ -79,7 +101,9 @@ class Remote:
         headers: Mapping[str, str] | None = None,
     ) -> Any:
         """Send a request; returns the JSON of its answer."""
-        own = {"Authorization": self.token.reveal(), "Host": self.authority}
+        authority = self.address.authority
+        own = {"Authorization": self.token.reveal(), "Host": authority}
+        own.update(self.address.headers)
         data = b"" if body is None else json.dumps(body).encode()
         try:
             connection = self._connect()
@@ -91,43 +115,43 @@ class Remote:
                 connection.close()
         except (OSError, http.client.HTTPException) as error:
             why = str(error) or type(error).__name__
-            raise ClientFailed(f"{self.authority}: {why}. {_hint(error)}") from error
+            raise ClientFailed(f"{authority}: {why}. {_hint(error)}") from error
+        if response.status == http.client.PRECONDITION_FAILED:
+            raise ClientFailed(
+                f"{authority} is another server than --connection-string names. Say "
+                "with --url where that one has HTTP. Nothing was changed."
+            )
         if response.status != 200:
             raise ClientFailed(_refusal(response.status, text))
         return json.loads(text)
 
     def _connect(self) -> http.client.HTTPConnection:
-        if self.scheme == "http":
-            return http.client.HTTPConnection(
-                self.host, self.port, timeout=_SECONDS_MAX
-            )
-        cafile = None if self.ca_file is None else str(self.ca_file)
-        context = ssl.create_default_context(cafile=cafile)
+        host, port = self.address.host, self.address.port
+        if self.address.scheme == "http":
+            return http.client.HTTPConnection(host, port, timeout=_SECONDS_MAX)
         return http.client.HTTPSConnection(
-            self.host, self.port, timeout=_SECONDS_MAX, context=context
+            host, port, timeout=_SECONDS_MAX, context=_tls(self.ca_file)
         )
 
 
 def reach(given: str, url: str | None, ca_file: Path | None) -> Remote:
-    """The server that a connection string and a URL name."""
+    """The server that a connection string names, or a URL instead."""
     from twinbus.server.setup.listener import is_loopback
 
     parsed = parse_connection_string(read_secret(given).reveal())
     if ca_file is not None and not ca_file.exists():
         raise ConfigError(f"{ca_file} does not exist. Check --ca-file.")
-    scheme, host, port = _address(parsed, url)
-    if scheme == "http" and not is_loopback(host):
+    address = _told(parsed, ca_file) if url is None else _read_url(url)
+    if address.scheme == "http" and not is_loopback(address.host):
         raise ConfigError(
-            f"{host} is not this machine, and http sends keys in clear text. Use https."
+            f"{address.host} is not this machine, and http sends keys in clear text. "
+            "Use https."
         )
-    return Remote(scheme, host, port, _token(parsed, f"{scheme}://{host}/"), ca_file)
+    token = _token(parsed, f"{address.scheme}://{address.host}/")
+    return Remote(address, token, ca_file)
 
 
-def _address(parsed: ConnectionString, url: str | None) -> tuple[str, str, int]:
-    if url is None:
-        if parsed.dev:
-            return "http", parsed.host, DEV_HTTP_PORT
-        return "https", parsed.host, parsed.port or 443
+def _read_url(url: str) -> Address:
     try:
         found = urlsplit(url)
         port = found.port
@@ -135,7 +159,50 @@ def _address(parsed: ConnectionString, url: str | None) -> tuple[str, str, int]:
         port, found = None, urlsplit("")
     if found.scheme not in ("http", "https") or not found.hostname:
         raise ConfigError(f"--url {url} must look like https://HOST:PORT.")
-    return found.scheme, found.hostname, port or (443 if found.scheme[4:] else 80)
+    usual = 443 if found.scheme == "https" else 80
+    return Address(found.scheme, found.hostname, port or usual)
+
+
+def _told(parsed: ConnectionString, ca_file: Path | None) -> Address:
+    """Ask the server at the AMQP port of a connection string where it has HTTP."""
+    from twinbus.client.credentials import credential_of
+    from twinbus.client.sync.connection import Connection
+    from twinbus.client.transport.endpoint import Endpoint, endpoint_of
+    from twinbus.server.access import port as said
+
+    way = None if parsed.dev else Endpoint("", tls=_tls(ca_file))
+    endpoint = endpoint_of(parsed, way)
+    where = _authority(*endpoint.target)
+    try:
+        with Connection(endpoint, credential_of(parsed)) as connection:
+            connection.open(_AMQP_SECONDS_MAX)
+            name, told = connection.container_id, connection.properties
+    except Unreachable as error:
+        raise ClientFailed(f"{error.text} {_hint(error.__cause__)}") from error
+    except RemoteError as error:
+        raise ClientFailed(
+            f"{where} does not answer as an AMQP port does: {error.text} If it is the "
+            "HTTP port, name it with --url."
+        ) from error
+    instance = str(told.get(said.INSTANCE_PROPERTY, ""))
+    # A peer may say anything: only what can stand in a request is taken.
+    is_known = name.isprintable() and instance.isascii() and instance.isalnum()
+    for scheme in ("http", "https") if parsed.dev else ("https",):
+        port = told.get(said.HTTP_PORT_PROPERTIES[scheme])
+        if is_known and isinstance(port, int) and 0 < port <= _PORT_MAX:
+            headers = {said.INSTANCE_HEADER: instance}
+            return Address(scheme, parsed.host, int(port), name, headers)
+    kind = "HTTP" if parsed.dev else "HTTPS"
+    raise ConfigError(f"{where} does not say where it has {kind}. Name it with --url.")
+
+
+def _authority(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _tls(ca_file: Path | None) -> ssl.SSLContext:
+    cafile = None if ca_file is None else str(ca_file)
+    return ssl.create_default_context(cafile=cafile)
 
 
 def _token(parsed: ConnectionString, resource: str) -> Secret:
@@ -147,7 +214,7 @@ def _token(parsed: ConnectionString, resource: str) -> Secret:
     return Secret(make_token(resource, parsed.key_name, parsed.key, end_s))
 
 
-def _hint(error: Exception) -> str:
+def _hint(error: BaseException | None) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return "Name the server's authority with --ca-file."
     return "Check that the server runs, and --url."
