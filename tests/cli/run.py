@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import signal
 import subprocess
 import sys
@@ -48,6 +50,25 @@ def run_main(
     printed = capsys.readouterr()
     assert isinstance(ended.value.code, int)
     return Result(ended.value.code, printed.out, printed.err)
+
+
+def run_at_terminal(typed: str, *args: object) -> Result:
+    """Run one command as a child at a terminal where a person types a line."""
+    person, terminal = pty.openpty()
+    try:
+        os.write(person, f"{typed}\n".encode())
+        done = subprocess.run(
+            [sys.executable, "-m", "twinbus.cli.main", *map(str, args)],
+            stdin=terminal,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=READY_SECONDS_MAX,
+        )
+    finally:
+        os.close(terminal)
+        os.close(person)
+    return Result(done.returncode, done.stdout, done.stderr)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ def test_a_queue_is_created_shown_changed_listed_and_deleted(at: Run) -> None:
     shown = at("queue", "show", "ORDERS").json
     changed = at("queue", "update", "orders", "--max-delivery-count", "3").json
     (listed,) = at("queue", "list").json
-    deleted = at("queue", "delete", "orders").json
+    deleted = at("queue", "delete", "orders", "--yes").json
 
     assert made["lock_duration"] == "PT30S"
     assert shown == made
@@ -41,7 +41,7 @@ def test_a_topic_has_subscriptions_and_they_have_rules(at: Run) -> None:
     conditions = ("--correlation", "label=x", "--property", "colour=red")
     at("rule", "create", "events", "all", "red", *conditions)
     at("rule", "create", "events", "all", "none", "--nothing")
-    at("rule", "delete", "events", "all", "$Default")
+    at("rule", "delete", "events", "all", "$Default", "--yes")
 
     rules = {rule["name"]: rule for rule in at("rule", "list", "events", "all").json}
 

@@ -41,8 +41,8 @@ def test_keys_are_shown_while_a_server_has_the_folder(at: Run, tmp_path: Path) -
 def test_a_rule_is_created_listed_changed_and_deleted(at: Run) -> None:
     made = at("keys", "create", "reader", "--right", "Listen", "--right", "send").json
     listed = at("keys", "list")
-    changed = at("keys", "regenerate", "reader").json
-    at("keys", "delete", "reader")
+    changed = at("keys", "regenerate", "reader", "--yes").json
+    at("keys", "delete", "reader", "--yes")
 
     assert made["rights"] == ["Send", "Listen"]
     assert [rule["name"] for rule in listed.json][1:] == ["reader"]
@@ -76,14 +76,15 @@ def test_a_running_server_changes_its_keys_and_forgets_the_old(
         secret.write_text(first["connection_string"])
         to = ("--connection-string", f"@{secret}", "--ca-file", ca_file, "--json")
         host = ("--host", f"localhost:{port}")
+        end = (*to, "--yes")
 
         guest = run("keys", "create", "a guest", "--right", "Send", *host, *to).json
         twice = run("keys", "create", "a guest", "--right", "Manage", *to)
-        changed = run("keys", "regenerate", *host, *to).json
-        old = run("keys", "regenerate", *to)
+        changed = run("keys", "regenerate", *host, *end).json
+        old = run("keys", "regenerate", *end)
         secret.write_text(changed["connection_string"])
-        deleted = run("keys", "delete", "a guest", *to)
-        unknown = run("keys", "regenerate", "nobody", *to)
+        deleted = run("keys", "delete", "a guest", *end)
+        unknown = run("keys", "regenerate", "nobody", *end)
         untrusted = run("keys", "delete", "x", "--connection-string", f"@{secret}")
         listed = run("keys", "list", "--data", tmp_path, "--json")
         busy = run("keys", "regenerate", "--data", tmp_path)

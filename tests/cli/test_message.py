@@ -68,7 +68,7 @@ def test_a_dead_lettered_message_is_found_and_purged(message: Run) -> None:
     message("receive", "orders", "--settle", "dead-letter", "--max", 3)
 
     assert len(message("peek", "orders", "--dead-letter").json) == 3
-    assert message("purge", "orders", "--dead-letter", "--wait", 0.5).json == {
+    assert message("purge", "orders", "--dead-letter", "--wait", 0.5, "--yes").json == {
         "purged": 3
     }
     assert message("peek", "orders", "--dead-letter").json == []

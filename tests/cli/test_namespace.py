@@ -31,8 +31,8 @@ def test_a_purge_empties_an_entity_and_its_dead_letters(
 ) -> None:
     fill(tmp_path)
 
-    dead = at("namespace", "purge", "orders/$DeadLetterQueue").json
-    rest = at("namespace", "purge", "Orders").json
+    dead = at("namespace", "purge", "orders/$DeadLetterQueue", "--yes").json
+    rest = at("namespace", "purge", "Orders", "--yes").json
 
     assert (dead, rest) == ({"purged": 1}, {"purged": 2})
     shown = at("queue", "show", "orders").json
@@ -55,12 +55,12 @@ def test_a_reset_keeps_keys_and_what_the_file_names(at: Run, tmp_path: Path) -> 
     wanted = {"name": "Contoso", "queues": [{"name": "a"}, {"name": "orders"}]}
     config.write_text(json.dumps({"namespaces": [wanted]}))
 
-    done = at("namespace", "reset", "--config", config).json
+    done = at("namespace", "reset", "--config", config, "--yes").json
 
     assert done == {"deleted": 1, "made": 2}
     assert at("queue", "show", "orders").json["active_messages"] == 0
     assert keys.read_rules(tmp_path / "contoso") == before
-    assert at("namespace", "reset").json == {"deleted": 2, "made": 0}
+    assert at("namespace", "reset", "--yes").json == {"deleted": 2, "made": 0}
 
 
 def test_a_file_about_another_namespace_changes_nothing(
@@ -97,18 +97,19 @@ def test_a_running_server_is_purged_and_reset(run: Run, tmp_path: Path) -> None:
     with served(tmp_path, "--dev", "--config", config, *ports) as server:
         ready = server.ready["namespaces"]["contoso"]
         bus = ("--connection-string", ready["connection_string"], "--json")
+        here = (*bus, "--yes")
         at_url = ("--url", f"http://127.0.0.1:{ready['http_port']}")
         for entity, count in (("orders", 3), ("area/nested", 2)):
             run("message", "send", entity, "hello", "--count", count, *bus)
 
-        one = run("namespace", "purge", "orders", *bus)
-        rest = run("namespace", "purge", "--all", *bus, *at_url)
-        nothing = run("namespace", "purge", *bus)
-        both = run("namespace", "purge", "orders", "--all", *bus)
-        slash = run("namespace", "purge", "/", *bus)
-        missing = run("namespace", "purge", "nowhere", *bus)
-        reset = run("namespace", "reset", *bus)
-        again = run("namespace", "reset", "--config", config, *bus)
+        one = run("namespace", "purge", "orders", *here)
+        rest = run("namespace", "purge", "--all", *here, *at_url)
+        nothing = run("namespace", "purge", *here)
+        both = run("namespace", "purge", "orders", "--all", *here)
+        slash = run("namespace", "purge", "/", *here)
+        missing = run("namespace", "purge", "nowhere", *here)
+        reset = run("namespace", "reset", *here)
+        again = run("namespace", "reset", "--config", config, *here)
         said = server.stop()
 
     assert (one.json, rest.json) == ({"purged": 3}, {"purged": 2})

@@ -104,15 +104,15 @@ def test_a_connection_string_decides_which_server_is_changed(
     for one, other in (servers, servers[::-1]):
         before = other.rules(run)
 
-        purged = run("namespace", "purge", "--all", *one.bus).json
+        purged = run("namespace", "purge", "--all", *one.bus, "--yes").json
         left = one.held(run), other.held(run)
         run("keys", "create", "guest", "--right", "Send", *one.bus)
         made = one.rules(run)
-        changed = run("keys", "regenerate", "guest", *one.bus).json
+        changed = run("keys", "regenerate", "guest", *one.bus, "--yes").json
         after = one.rules(run)
-        run("keys", "delete", "guest", *one.bus)
+        run("keys", "delete", "guest", *one.bus, "--yes")
         one.fill(run)
-        reset = run("namespace", "reset", *one.bus).json
+        reset = run("namespace", "reset", *one.bus, "--yes").json
 
         assert (purged, left) == ({"purged": 2}, (0, 2))
         assert made["guest"] != after["guest"] == changed["primary_key"]
@@ -133,7 +133,7 @@ def test_a_server_that_does_not_tell_its_http_port_is_left_alone(
     with serving(run, tmp_path, "contoso", *options) as server:
         server.fill(run)
 
-        refused = run("namespace", "purge", "--all", *server.bus)
+        refused = run("namespace", "purge", "--all", *server.bus, "--yes")
 
         port = server.ports["amqp_port"] or server.ports["amqps_port"]
         assert refused.code == 2
@@ -152,10 +152,10 @@ def test_the_port_of_a_connection_string_is_that_of_amqp(
         amqps, https = server.ports["amqps_port"], server.ports["https_port"]
         admin = [part.replace(f":{amqps}", f":{https}") for part in server.bus]
 
-        refused = run("namespace", "purge", "--all", *admin)
+        refused = run("namespace", "purge", "--all", *admin, "--yes")
         left = server.held(run)
         url = ("--url", f"https://localhost:{https}")
-        done = run("namespace", "purge", "--all", *admin, *url)
+        done = run("namespace", "purge", "--all", *admin, *url, "--yes")
 
     assert (refused.code, left) == (1, 2)
     assert f"localhost:{https} does not answer as an AMQP port does" in refused.err
@@ -182,7 +182,7 @@ def test_another_server_behind_the_told_port_changes_nothing(
             forward = here.bus[1].replace(f":{parsed.port}", f":{forwarded.port}")
             behind = replace(there, bus=("--connection-string", forward, "--json"))
 
-            refused = run("namespace", "purge", "--all", *behind.bus)
+            refused = run("namespace", "purge", "--all", *behind.bus, "--yes")
 
             assert refused.code == 1
             assert "is another server than --connection-string names" in refused.err

@@ -12,7 +12,15 @@ from urllib.parse import quote, urlsplit
 
 import typer
 
-from twinbus.cli.offline import DATA, Data, NamespaceName, namespace_folder, opened
+from twinbus.cli.confirm import Yes, confirm
+from twinbus.cli.offline import (
+    DATA,
+    Data,
+    NamespaceName,
+    namespace_folder,
+    opened,
+    place_text,
+)
 from twinbus.cli.output import Json, show, show_all
 from twinbus.cli.remote import CaFile, Remote, Running, Url, reach
 from twinbus.core.sas import DEV_KEY_NAME, Secret, format_connection_string
@@ -146,17 +154,23 @@ def regenerate(
     connection_string: Running = None,
     url: Url = None,
     ca_file: CaFile = None,
+    yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """Give a rule another key; the old one no longer works."""
-    from twinbus.server.broker.keys import regenerate_key
+    from twinbus.server.broker.keys import find_rule, regenerate_key
 
+    which = "secondary" if secondary else "primary"
+    what = f"end the {which} key of the authorization rule '{name}' of"
     if connection_string is not None:
         remote = reach(connection_string, url, ca_file)
-        body = {"keyType": "SecondaryKey" if secondary else "PrimaryKey"}
+        confirm(f"{what} {remote}", name, yes=yes)
+        body = {"keyType": f"{which.title()}Key"}
         rule = _remote_rule(remote, name, "regenerateKeys", body)
     else:
         with opened(data, namespace) as (place, now_ms):
+            find_rule(place.rules, name)
+            confirm(f"{what} {place_text(data, place)}", name, yes=yes)
             rule = regenerate_key(place.store, name, now_ms, secondary=secondary)
     show(_shown(rule, host), as_json)
 
@@ -169,14 +183,20 @@ def delete(
     connection_string: Running = None,
     url: Url = None,
     ca_file: CaFile = None,
+    yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """Delete a rule; its keys no longer work."""
-    from twinbus.server.broker.keys import delete_rule
+    from twinbus.server.broker.keys import delete_rule, find_rule
 
+    what = f"delete the authorization rule '{name}' and end its keys, of"
     if connection_string is not None:
-        reach(connection_string, url, ca_file).ask("DELETE", _path(name))
+        remote = reach(connection_string, url, ca_file)
+        confirm(f"{what} {remote}", name, yes=yes)
+        remote.ask("DELETE", _path(name))
     else:
         with opened(data, namespace) as (place, now_ms):
+            find_rule(place.rules, name)
+            confirm(f"{what} {place_text(data, place)}", name, yes=yes)
             delete_rule(place.store, name, now_ms)
     show({"deleted": name}, as_json)

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from twinbus.cli.confirm import Yes, confirm
 from twinbus.cli.output import Json, Listing, pairs, progress, show, show_all
-from twinbus.cli.sdk import CaFile, ConnectionText, connected
+from twinbus.cli.sdk import CaFile, ConnectionText, authority_of, connected
 from twinbus.core.durations import parse_duration
+from twinbus.core.names import EntityPath, SubQueue
 from twinbus.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -53,6 +55,14 @@ class Place:
     subscription: str | None
     session_id: str | None
     dead_letter: bool
+
+    def __str__(self) -> str:
+        """Which it is, for people."""
+        sub_queue = SubQueue.DEAD_LETTER if self.dead_letter else SubQueue.NONE
+        path = EntityPath(self.entity, self.subscription, sub_queue).text
+        if self.session_id is None:
+            return f"'{path}'"
+        return f"session '{self.session_id}' of '{path}'"
 
     def receiver(
         self, client: ServiceBusClient, *, delete: bool = False
@@ -259,11 +269,18 @@ def purge(
     session_id: SessionId = None,
     dead_letter: DeadLetter = False,
     wait: Wait = 2.0,
+    yes: Yes = False,
     ca_file: CaFile = None,
     as_json: Json = False,
 ) -> None:
     """Delete all messages that can be received now."""
     place = Place(entity, subscription, session_id, dead_letter)
+    confirm(
+        f"delete all messages that can be received from {place} at "
+        f"{authority_of(connection_string)}",
+        subscription or entity,
+        yes=yes,
+    )
     purged = 0
     with (
         connected(connection_string, ca_file) as client,

@@ -12,7 +12,15 @@ from urllib.parse import quote
 
 import typer
 
-from twinbus.cli.offline import DATA, Data, NamespaceName, opened
+from twinbus.cli.confirm import Yes, confirm, messages_text
+from twinbus.cli.offline import (
+    DATA,
+    Data,
+    NamespaceName,
+    count_at,
+    opened,
+    place_text,
+)
 from twinbus.cli.output import Json, show
 from twinbus.cli.remote import CaFile, Running, Url, reach
 from twinbus.core.names import parse_address
@@ -41,6 +49,7 @@ def purge(
     connection_string: Running = None,
     url: Url = None,
     ca_file: CaFile = None,
+    yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """Delete all messages of an entity, its dead letters and session states too."""
@@ -51,10 +60,17 @@ def purge(
         raise ConfigError("Say what to purge: the path of an entity, or --all.")
     if connection_string is not None:
         remote = reach(connection_string, url, ca_file)
+        what = f"'{target.text}'" if path else "all entities"
+        what = f"delete all messages of {what} in {remote}"
+        confirm(what, target.text or remote.name, yes=yes)
         below = "".join(f"/{quote(part)}" for part in target.text.split("/") if part)
         show(remote.ask("POST", f"{below}/$purge"), as_json)
         return
     with opened(data, namespace) as (place, _):
+        count = messages_text(count_at(place, target))
+        what = f"'{target.text}'" if path else "all entities"
+        what = f"delete {count} of {what} in {place_text(data, place)}"
+        confirm(what, target.text or place.name, yes=yes)
         purged = maintenance.purge(place, target)
     show({"purged": purged}, as_json)
 
@@ -69,6 +85,7 @@ def reset(
     connection_string: Running = None,
     url: Url = None,
     ca_file: CaFile = None,
+    yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """Delete all entities and messages; keys stay, and so does what --config names.
@@ -83,10 +100,15 @@ def reset(
                 "A running server has a configuration of its own. Leave --config out."
             )
         remote = reach(connection_string, url, ca_file)
+        confirm(f"delete all entities and messages of {remote}", remote.name, yes=yes)
         show(remote.ask("POST", "/$reset"), as_json)
         return
     with opened(data, namespace) as (place, now_ms):
-        deleted = maintenance.reset(place, _wanted(config, place.name), now_ms)
+        wanted = _wanted(config, place.name)
+        count = messages_text(count_at(place, parse_address("")))
+        what = f"delete all {len(place.entities)} entities with {count}"
+        confirm(f"{what} of {place_text(data, place)}", place.name, yes=yes)
+        deleted = maintenance.reset(place, wanted, now_ms)
         made = len(place.entities)
     show({"deleted": deleted, "made": made}, as_json)
 

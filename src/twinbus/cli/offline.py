@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from twinbus.cli.confirm import confirm, messages_text
 from twinbus.clock import SystemClock
 from twinbus.errors import ConfigError, EntityNotFound
 
@@ -79,6 +80,33 @@ def opened(
             raise
     finally:
         store.close()
+
+
+def place_text(data: Path, namespace: Namespace) -> str:
+    """Which namespace and where, for people."""
+    return f"namespace '{namespace.name}' in the folder {data}"
+
+
+def count_at(namespace: Namespace, path: EntityPath) -> int:
+    """How many messages there are at a path, in any state."""
+    from twinbus.server.broker.maintenance import containers_at
+
+    found = map(namespace.store.counts, containers_at(namespace, path))
+    return sum(one.active + one.deferred + one.scheduled for one in found)
+
+
+def delete_entity(
+    data: Path, name: str | None, path: EntityPath, kind: str, *, yes: bool
+) -> str:
+    """Delete the entity of that kind, once confirmed; returns its path."""
+    with opened(data, name) as (namespace, _):
+        found = find(namespace, path, kind).path
+        count = messages_text(count_at(namespace, found))
+        where = place_text(data, namespace)
+        what = f"delete the {kind} '{found.text}' with {count} from {where}"
+        confirm(what, found.subscription or found.entity, yes=yes)
+        namespace.delete(found)
+    return path.text
 
 
 def find(namespace: Namespace, path: EntityPath, kind: str) -> Entity:

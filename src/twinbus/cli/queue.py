@@ -6,7 +6,15 @@ from typing import Annotated, Any
 
 import typer
 
-from twinbus.cli.offline import DATA, Data, NamespaceName, find, opened
+from twinbus.cli.confirm import Yes
+from twinbus.cli.offline import (
+    DATA,
+    Data,
+    NamespaceName,
+    delete_entity,
+    find,
+    opened,
+)
 from twinbus.cli.output import Json, entity_json, show, show_all
 from twinbus.cli.settings import changed_by, queue_from, with_settings
 from twinbus.core.entity import QueueDescription
@@ -88,9 +96,9 @@ def delete(
     name: Name,
     data: Data = DATA,
     namespace: NamespaceName = None,
+    yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """Delete a queue and all of its messages."""
-    with opened(data, namespace) as (place, _):
-        place.delete(find(place, EntityPath(name), "queue").path)
-    show({"deleted": EntityPath(name).text}, as_json)
+    deleted = delete_entity(data, namespace, EntityPath(name), "queue", yes=yes)
+    show({"deleted": deleted}, as_json)

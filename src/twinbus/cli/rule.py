@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinbus.cli.offline import DATA, Data, NamespaceName, find, opened
+from twinbus.cli.confirm import Yes, confirm
+from twinbus.cli.offline import DATA, Data, NamespaceName, find, opened, place_text
 from twinbus.cli.output import Json, pairs, rule_json, show, show_all
 from twinbus.cli.settings import rule_from
 from twinbus.core.names import EntityPath
 from twinbus.errors import ConfigError, EntityNotFound
+
+if TYPE_CHECKING:
+    from twinbus.core.rule import RuleDescription
+    from twinbus.server.broker.entities import Entity
 
 app = typer.Typer(
     help="Rules of a subscription, while no server has its folder.",
@@ -60,6 +65,13 @@ def _filter(
             conditions["properties"] = dict(pairs("--property", properties))
         return {"correlation": conditions}
     return {"false": {}} if nothing else {"true": {}}
+
+
+def _find_rule(entity: Entity, name: str) -> RuleDescription:
+    rule = entity.rules.get(name.lower())
+    if rule is None:
+        raise EntityNotFound(f"{entity.name}/Rules/{name}")
+    return rule.description
 
 
 @app.command()
@@ -137,10 +149,8 @@ def show_one(
     """Show a rule."""
     with opened(data, namespace) as (place, _):
         entity = find(place, EntityPath(topic, subscription), "subscription")
-        rule = entity.rules.get(name.lower())
-        if rule is None:
-            raise EntityNotFound(f"{entity.name}/Rules/{name}")
-    show(rule_json(rule.description), as_json)
+        rule = _find_rule(entity, name)
+    show(rule_json(rule), as_json)
 
 
 @app.command()
@@ -150,10 +160,14 @@ def delete(
     name: Name,
     data: Data = DATA,
     namespace: NamespaceName = None,
+    yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """Delete a rule; a subscription without rules gets no messages."""
     with opened(data, namespace) as (place, now_ms):
         entity = find(place, EntityPath(topic, subscription), "subscription")
+        rule = _find_rule(entity, name)
+        what = f"delete the rule '{rule.name}' of '{entity.name}'"
+        confirm(f"{what} from {place_text(data, place)}", rule.name, yes=yes)
         place.entities.remove_rule(entity, name, now_ms)
     show({"deleted": f"{entity.name}/Rules/{name}"}, as_json)

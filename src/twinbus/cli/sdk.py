@@ -46,6 +46,14 @@ class ClientFailed(TwinbusError):
     """The namespace refused, or could not be reached."""
 
 
+def authority_of(given: str) -> str:
+    """Host and port that a connection string names, for people."""
+    from twinbus.client.transport.endpoint import Endpoint
+
+    parsed = parse_connection_string(read_secret(given).reveal())
+    return Endpoint(parsed.host, parsed.port).authority
+
+
 @contextmanager
 def connected(given: str, ca_file: Path | None) -> Iterator[ServiceBusClient]:
     """A client for a connection string; its errors come out as `ClientFailed`."""

@@ -6,7 +6,15 @@ from typing import Annotated, Any
 
 import typer
 
-from twinbus.cli.offline import DATA, Data, NamespaceName, find, opened
+from twinbus.cli.confirm import Yes
+from twinbus.cli.offline import (
+    DATA,
+    Data,
+    NamespaceName,
+    delete_entity,
+    find,
+    opened,
+)
 from twinbus.cli.output import Json, entity_json, show, show_all
 from twinbus.cli.settings import changed_by, topic_from, with_settings
 from twinbus.core.entity import TopicDescription
@@ -88,9 +96,9 @@ def delete(
     name: Name,
     data: Data = DATA,
     namespace: NamespaceName = None,
+    yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """Delete a topic with its subscriptions and all of their messages."""
-    with opened(data, namespace) as (place, _):
-        place.delete(find(place, EntityPath(name), "topic").path)
-    show({"deleted": EntityPath(name).text}, as_json)
+    deleted = delete_entity(data, namespace, EntityPath(name), "topic", yes=yes)
+    show({"deleted": deleted}, as_json)
