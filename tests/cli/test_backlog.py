@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.run import Result, Run
+from tests.cli.run import Result, Run, run_at_terminal
 from twinbus.client.connection import Connection
 from twinbus.client.message import Message
 from twinbus.pairing.rules.envelope import divert
@@ -215,7 +215,19 @@ def test_purging_needs_a_yes(backlog: Run, secondary: ServedNamespace) -> None:
 
     assert refused.code == 2
     assert "--yes" in refused.err
+    assert "at most 1 message of home/x-servicebus-transfer/0" in refused.err
     assert len(received(secondary, 0)) == 1
+
+
+def test_a_person_types_the_name_of_the_primary(secondary: ServedNamespace) -> None:
+    put(secondary, 0, diverted("a", "orders"))
+    place = ("--secondary", secondary.connection_string, "--primary-name", "home")
+
+    refused = run_at_terminal("yes", "backlog", "purge", *place)
+    done = run_at_terminal("home", "backlog", "purge", *place, "--json")
+
+    assert refused.code == 2
+    assert done.json == {"purged": 1}
 
 
 def test_one_queue_or_its_dead_letters_are_purged(

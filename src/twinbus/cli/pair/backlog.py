@@ -7,15 +7,15 @@ the right to listen; `replay` also the right to send.
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from twinbus.cli.confirm import Yes, confirm, messages_text
 from twinbus.cli.output import Json, progress, show, show_all
 from twinbus.cli.pair.options import (
     CaFile,
@@ -211,21 +211,15 @@ def purge(
     primary_name: PrimaryName = None,
     index: Index = None,
     dead_letter: DeadLetter = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Yes = False,
     ca_file: CaFile = None,
     as_json: Json = False,
 ) -> None:
     """Delete messages that are on their way home. They are lost for good."""
     from twinbus.cli.pair import backlog_queues
 
-    async def work(
-        connection: Connection, backlog: Backlog, indexes: list[int]
-    ) -> int | None:
-        paths = [backlog.path(each) for each in indexes]
-        if dead_letter:
-            paths = [backlog_queues.dead_path(path) for path in paths]
-        if not yes and not _confirmed(paths):
-            return None
+    async def work(connection: Connection, backlog: Backlog, indexes: list[int]) -> int:
+        paths = _paths(backlog, indexes, dead_letter)
         with progress(None) as advance:
             return sum(
                 [
@@ -234,17 +228,37 @@ def purge(
                 ]
             )
 
-    purged = _run(Place(secondary, primary, primary_name, ca_file, index), work)
-    if purged is None:
-        raise ConfigError("Nothing was purged.")
-    show({"purged": purged}, as_json)
+    place = Place(secondary, primary, primary_name, ca_file, index)
+    if not yes:
+        place = _confirmed(place, dead_letter)
+    show({"purged": _run(place, work)}, as_json)
 
 
-def _confirmed(paths: list[str]) -> bool:
-    """Ask a person; without one, --yes has to say it."""
-    if not sys.stdin.isatty():
-        raise ConfigError(
-            "Purging deletes messages for good. Say --yes if you mean it."
-        )
-    names = "\n".join(f"  {path}" for path in paths)
-    return typer.confirm(f"{names}\nDelete all messages of these for good?", err=True)
+def _paths(backlog: Backlog, indexes: list[int], dead_letter: bool) -> list[str]:
+    from twinbus.cli.pair.backlog_queues import dead_path
+
+    paths = map(backlog.path, indexes)
+    return list(map(dead_path, paths) if dead_letter else paths)
+
+
+def _confirmed(place: Place, dead_letter: bool) -> Place:
+    """The same place with just those queues that a person agreed to purge.
+
+    Asks on no connection: one that waits for a person could end meanwhile.
+    """
+    from twinbus.cli.pair.options import name_of_primary, namespace
+
+    async def look(
+        _: Connection, backlog: Backlog, indexes: list[int]
+    ) -> tuple[list[int], str]:
+        count = "all messages"
+        if not dead_letter:
+            depths = await backlog.depths(indexes)
+            count = f"at most {messages_text(sum(depths.values()))}"
+        return indexes, f"{count} of {', '.join(_paths(backlog, indexes, dead_letter))}"
+
+    indexes, what = _run(place, look)
+    where = namespace(place.secondary, place.ca_file).name
+    name = name_of_primary(place.primary, place.primary_name, place.ca_file)
+    confirm(f"delete {what} at {where} for good", name, yes=False)
+    return replace(place, indexes=indexes)
