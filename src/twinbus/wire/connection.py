@@ -15,8 +15,9 @@ the connection:
 | CLOSING | anything (ignored) until close                                |
 | CLOSED  | nothing                                                       |
 
-Only `PeerError` escapes `next_event`. Authentication is not decided here: a mechanism
-is noted and the peer is let through with no right at all; claims come from `$cbs`.
+Only `PeerError` escapes `next_event`. A server offers only the mechanisms that check
+nothing and promise nothing: the peer is let through without any right, and claims come
+from `$cbs`. Another mechanism, such as PLAIN, is refused with the SASL outcome `auth`.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ from twinbus.wire.performatives import (
 )
 from twinbus.wire.session import Session, SessionState
 
-MECHANISMS = ("MSSBCBS", "PLAIN", "ANONYMOUS", "EXTERNAL")
+MECHANISMS = ("MSSBCBS", "ANONYMOUS")
+_SASL_OK, _SASL_AUTH = 0, 1
 # Larger frames than this gain nothing, and a peer may announce 4 GiB.
 _FRAME_BYTES_OUT_MAX = 1024 * 1024
 _SASL_FRAME = 1
@@ -248,14 +250,11 @@ class Connection:
         if frame.kind != _SASL_FRAME:
             raise FrameError("An AMQP frame before SASL has ended.")
         if self.server and type(performative) is SaslInit:
-            self.sasl_init = performative
-            outcome = SaslOutcome(code=0, additional_data=b"Welcome!")
-            self._out.append(encode_frame(0, outcome, kind=_SASL_FRAME))
-            self._expect_amqp()
+            self._take_init(performative)
         elif not self.server and type(performative) is SaslMechanisms:
             self._out.append(encode_frame(0, self._client_init, kind=_SASL_FRAME))
         elif not self.server and type(performative) is SaslOutcome:
-            if performative.code != 0:
+            if performative.code != _SASL_OK:
                 raise FrameError(f"The peer refused the login ({performative.code}).")
             self._expect_amqp()
             self._out.append(AMQP_HEADER)
@@ -263,6 +262,20 @@ class Connection:
             self.open(self._client_open)
         else:
             raise FrameError("A frame that does not belong into SASL.")
+
+    def _take_init(self, init: SaslInit) -> None:
+        self.sasl_init = init
+        offered = init.mechanism in MECHANISMS
+        outcome = SaslOutcome(code=_SASL_AUTH)
+        if offered:
+            outcome = SaslOutcome(code=_SASL_OK, additional_data=b"Welcome!")
+        self._out.append(encode_frame(0, outcome, kind=_SASL_FRAME))
+        if not offered:
+            raise FrameError(
+                f"SASL mechanism {init.mechanism[:20]!r} is not offered. Log in with "
+                f"{' or '.join(MECHANISMS)} and put a token to $cbs."
+            )
+        self._expect_amqp()
 
     def _expect_amqp(self) -> None:
         self.state = ConnectionState.HEADER
