@@ -44,6 +44,14 @@ def factory(host: str = HOST, **options: Any) -> MessagingFactory:
             ("gateway.example", 4430),
         ),
         ({"custom_endpoint_address": "gateway"}, True, ("gateway", 443)),
+        (
+            {
+                "custom_endpoint_address": "gateway",
+                "transport_type": TransportType.Amqp,
+            },
+            False,
+            ("gateway", 5671),
+        ),
     ],
 )
 def test_the_way_is_the_official_clients(

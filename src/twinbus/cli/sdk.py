@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from twinbus.cli.secret import read_secret
+from twinbus.client.transport.endpoint import endpoint_of
 from twinbus.core.sas import parse_connection_string
 from twinbus.errors import ConfigError, TwinbusError
+from twinbus.pairing.sdk.arguments import official_keywords
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusClient
@@ -58,7 +60,7 @@ def authority_of(given: str) -> str:
 def connected(given: str, ca_file: Path | None) -> Iterator[ServiceBusClient]:
     """A client for a connection string; its errors come out as `ClientFailed`."""
     try:
-        from azure.servicebus import ServiceBusClient, TransportType
+        from azure.servicebus import ServiceBusClient
         from azure.servicebus.exceptions import ServiceBusError
     except ImportError:
         raise ConfigError(
@@ -71,10 +73,7 @@ def connected(given: str, ca_file: Path | None) -> Iterator[ServiceBusClient]:
         if not ca_file.exists():
             raise ConfigError(f"{ca_file} does not exist. Check --ca-file.")
         options["connection_verify"] = str(ca_file)
-    if parsed.port is not None and not parsed.dev:
-        # With TLS the client drops a port, unless it is told in this way.
-        options["custom_endpoint_address"] = f"sb://{parsed.host}:{parsed.port}"
-        options["transport_type"] = TransportType.Amqp
+    options = official_keywords(endpoint_of(parsed), options)
     try:
         text = secret.reveal()
         with ServiceBusClient.from_connection_string(text, **options) as client:

@@ -1,8 +1,9 @@
 """The arguments of the official client, as our own client understands them.
 
 Owns the translation and nothing else: namespace, TLS, WebSocket, proxy, gateway, and
-how long an attempt may take. Arguments that only concern the official client's own
-transport are passed on to it for receivers, and mean nothing here.
+how long an attempt may take; and the way back, so that the official client connects to
+the same host and port. Arguments that only concern the official client's own transport
+are passed on to it for receivers, and mean nothing here.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from twinbus import limits
-from twinbus.client.transport.endpoint import HTTPS_PORT, Endpoint, Proxy
+from twinbus.client.transport.endpoint import AMQPS_PORT, HTTPS_PORT, Endpoint, Proxy
 from twinbus.core.sas import Secret
 
 
@@ -39,14 +40,36 @@ def endpoint_from(fully_qualified_namespace: str, keywords: dict[str, Any]) -> E
             f"contoso.servicebus.windows.net, not {fully_qualified_namespace!r}."
         )
     gateway = keywords.get("custom_endpoint_address")
+    websocket = _is_websocket(keywords)
     return Endpoint(
         host=parts.hostname,
         port=parts.port,
         tls=_tls(keywords),
-        websocket=_is_websocket(keywords),
-        address=None if gateway is None else _address(gateway),
+        websocket=websocket,
+        address=None if gateway is None else _address(gateway, websocket),
         proxy=_proxy(keywords.get("http_proxy")),
     )
+
+
+def official_keywords(endpoint: Endpoint, keywords: dict[str, Any]) -> dict[str, Any]:
+    """The keywords with which the official client connects to `endpoint.target`.
+
+    It drops the port of a name with TLS or over a WebSocket, and connects to 5671 or
+    443. The port of a custom endpoint address counts with both transports.
+    """
+    named = endpoint.port is not None and endpoint.address is None
+    if not named or (endpoint.tls is None and not endpoint.websocket):
+        return keywords
+    from azure.servicebus import TransportType
+
+    transport = TransportType.Amqp
+    if endpoint.websocket:
+        transport = TransportType.AmqpOverWebsocket
+    return {
+        **keywords,
+        "custom_endpoint_address": f"sb://{endpoint.authority}",
+        "transport_type": transport,
+    }
 
 
 def send_settings_from(keywords: dict[str, Any]) -> SendSettings:
@@ -87,11 +110,12 @@ def _is_websocket(keywords: dict[str, Any]) -> bool:
     return str(name).lower() == "amqpoverwebsocket"
 
 
-def _address(gateway: str) -> tuple[str, int]:
+def _address(gateway: str, websocket: bool) -> tuple[str, int]:
     parts = urlsplit(gateway if "://" in gateway else f"sb://{gateway}")
     if not parts.hostname:
         raise ValueError(f"custom_endpoint_address has no host: {gateway!r}.")
-    return parts.hostname, parts.port or HTTPS_PORT
+    # As the official client connects, whose documentation says 443 for both.
+    return parts.hostname, parts.port or (HTTPS_PORT if websocket else AMQPS_PORT)
 
 
 def _proxy(given: dict[str, Any] | None) -> Proxy | None:

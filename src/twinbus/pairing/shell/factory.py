@@ -32,7 +32,11 @@ from twinbus.pairing.options import (
 )
 from twinbus.pairing.rules.naming import primary_label
 from twinbus.pairing.rules.policy import PairingStatus
-from twinbus.pairing.sdk.arguments import endpoint_from, send_settings_from
+from twinbus.pairing.sdk.arguments import (
+    endpoint_from,
+    official_keywords,
+    send_settings_from,
+)
 from twinbus.pairing.sdk.errors import as_sdk_error
 from twinbus.pairing.shell.backlog_queues import BacklogQueues, missing_event
 from twinbus.pairing.shell.backlog_watch import BacklogWatch
@@ -176,8 +180,12 @@ class MessagingFactory:
         return self.sdk_client(ServiceBusClient)
 
     def sdk_client(self, kind: Any) -> Any:
-        """The official client, with the arguments that this factory was made with."""
-        namespace, credential, kwargs = self._sdk_arguments
+        """The official client, with the arguments that this factory was made with.
+
+        It connects to the host and the port that the senders connect to.
+        """
+        namespace, credential, given = self._sdk_arguments
+        kwargs = official_keywords(self.endpoint, given)
         if self._sdk_text is not None:
             return kind.from_connection_string(self._sdk_text, **kwargs)
         return kind(namespace, credential, **kwargs)
