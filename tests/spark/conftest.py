@@ -50,8 +50,8 @@ def spark(
     """The session; workers have the namespace's connection string in a variable."""
     check_environment()
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    # Workers import what tests hand to them.
-    os.environ["PYTHONPATH"] = str(ROOT)
+    # Workers import what tests hand to them, and the package of this copy.
+    os.environ["PYTHONPATH"] = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
     os.environ[VARIABLE] = servicebus_server.connection_string
     folder = tmp_path_factory.mktemp("spark")
     builder = SparkSession.builder.master("local[2,4]").appName("twinbus tests")

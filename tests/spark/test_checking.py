@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-from tests.spark.bus import Bus
+from tests.spark.bus import Bus, message
+from twinbus.client.receiver import ReceiveOptions
 from twinbus.errors import ArgumentError, TwinbusError
 from twinbus.spark.schema import spark_schema
 from twinbus.spark.source.source import ServiceBusSource
@@ -27,7 +28,8 @@ def refusal(
     ask: dict[str, Callable[[], object]] = {
         "load": source.schema,
         "read": lambda: source.reader(own),
-        "readStream": lambda: source.streamReader(own),
+        # Spark shows the errors of a stream's reader, not of the call that makes it.
+        "readStream": lambda: source.streamReader(own).initialOffset(),
         "write": lambda: source.writer(schema, overwrite=False),
         "writeStream": lambda: source.streamWriter(schema, overwrite=False),
     }
@@ -79,6 +81,37 @@ def test_a_topic_is_not_read_by_itself(bus: Bus, name: str) -> None:
     bus.namespace.create_topic(name, subscriptions=["all"])
 
     assert f"'{name}'" in refusal(bus.options(name, settle="sink"))
+    for options in ({}, {"settle": "peek"}, {"subQueue": "deadLetter"}):
+        said = refusal(bus.options(name, **options))
+        assert "is a topic, and its messages are in its subscriptions" in said
+        assert said.endswith("Name one with option 'subscription'.")
+
+
+def test_subscriptions_and_entities_with_sessions_are_read(bus: Bus, name: str) -> None:
+    sessions = bus.namespace.create_queue(f"{name}-sessions", requires_session=True)
+    bus.namespace.create_topic(name, subscriptions=["all"])
+
+    for options in (
+        bus.options(name, subscription="all"),
+        bus.options(sessions),
+        bus.options(sessions, subQueue="deadLetter"),
+    ):
+        assert ServiceBusSource(options).schema() == spark_schema(locks=False)
+
+
+def test_the_question_whether_it_is_a_topic_leaves_sessions_alone(
+    bus: Bus, name: str
+) -> None:
+    queue = bus.namespace.create_queue(name, requires_session=True)
+    bus.send(queue, [message("first", b"hello", "basket")])
+
+    ServiceBusSource(bus.options(queue)).schema()
+
+    assert bus.connection.management(queue).sessions(0, 10) == ["basket"]
+    options = ReceiveOptions(session_id="basket", deletes=True)
+    with bus.connection.receiver(queue, options) as receiver:
+        (found,) = receiver.receive(2, 5.0)
+    assert (found.message_id, found.delivery_count) == ("first", 0)
 
 
 def test_settle_belongs_to_streams_and_streams_need_it(bus: Bus, queue: str) -> None:

@@ -15,12 +15,12 @@ from uuid import UUID
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tests.spark.bus import Bus
+from tests.spark.bus import Bus, message
 from tests.spark.conftest import VARIABLE
 
 # A session takes long to start where others are at work.
@@ -104,8 +104,8 @@ def test_every_type_survives_the_way_through_spark(
     here = bus.namespace.create_queue(f"{name}-here")
     with bus.sdk() as client:
         with client.get_queue_sender(there) as sender:
-            for message in everything():
-                sender.send_messages(message)
+            for each in everything():
+                sender.send_messages(each)
 
         frame = spark.read.format(FORMAT).options(**bus.options(there)).load()
         rows = {row["message_id"]: row for row in frame.collect()}
@@ -275,3 +275,37 @@ def test_what_is_wrong_is_one_line(spark: SparkSession, bus: Bus) -> None:
     [line] = [each for each in str(caught.value).splitlines() if "Option" in each]
     assert "Option 'entity' is missing: it names the queue, or the topic." in line
     assert "Traceback" not in str(caught.value)
+
+
+def test_a_topic_without_a_subscription_is_refused_when_it_is_loaded(
+    spark: SparkSession, bus: Bus, name: str
+) -> None:
+    bus.namespace.create_topic(name, subscriptions=["all"])
+    bus.send(name, [message("first", b"hello")])
+    reader = spark.read.format(FORMAT).options(**bus.options(name))
+
+    with pytest.raises(PySparkException, match="Name one with option 'subscription'"):
+        reader.load()
+
+    assert reader.option("subscription", "all").load().count() == 1
+
+
+@pytest.mark.parametrize("available_now", [False, True])
+def test_a_stream_without_settle_says_so_when_it_starts(
+    spark: SparkSession, bus: Bus, queue: str, tmp_path: Path, available_now: bool
+) -> None:
+    frame = spark.readStream.format(FORMAT).options(**bus.options(queue)).load()
+    writer = frame.writeStream.format("noop")
+    if available_now:
+        writer = writer.trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(tmp_path)).start()
+
+    with pytest.raises(StreamingQueryException) as caught:
+        query.awaitTermination(60)
+
+    said = str(caught.value)
+    [line] = [each for each in said.splitlines() if "Option 'settle'" in each]
+    assert "Option 'settle' is missing: spool removes messages once they are" in line
+    # Its own error would come last, and hide ours from a reader.
+    assert "UnboundLocalError" not in said
+    assert said.count("Error: ") == 1

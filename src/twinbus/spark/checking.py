@@ -7,10 +7,12 @@ option to change. Rule: nothing is received, sent or changed by asking.
 from __future__ import annotations
 
 from collections.abc import Callable
+from uuid import uuid4
 
 from twinbus import limits
 from twinbus.client.receiver import ReceiveOptions
 from twinbus.client.sync.connection import Connection
+from twinbus.core.names import parse_address
 from twinbus.errors import ArgumentError, RemoteError, TwinbusError
 from twinbus.pairing.rules.classification import Kind, kind_of
 from twinbus.spark.connections import connection_for
@@ -23,6 +25,30 @@ _checked: set[tuple[object, ...]] = set()
 def check_browse(access: Access, path: str) -> None:
     """That messages of an entity can be looked at."""
     _ask(access, path, "Listen", lambda made: made.management(path).peek(1))
+    # A topic can be looked at too, and has nothing but its schedule to show.
+    connection = connection_for(access)
+    if parse_address(path).subscription is None and _is_topic(connection, path):
+        raise ArgumentError(
+            f"'{path}' of '{connection.endpoint.authority}' is a topic, and its "
+            "messages are in its subscriptions. Name one with option 'subscription'."
+        )
+
+
+def _is_topic(connection: Connection, path: str) -> bool:
+    """Whether an entity refuses receivers, both without and with a session.
+
+    A namespace does not tell the kind of an entity over AMQP. The session is one that
+    no message has, so no other receiver waits for it.
+    """
+    for options in (ReceiveOptions(), ReceiveOptions(session_id=str(uuid4()))):
+        try:
+            with connection.receiver(path, options) as receiver:
+                receiver.open()
+        except RemoteError as error:
+            if kind_of(error) is Kind.REFUSED:
+                continue
+        return False
+    return True
 
 
 def check_receive(access: Access, path: str, *, sessions: bool) -> None:

@@ -17,13 +17,13 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from twinbus.errors import ArgumentError
+from twinbus.errors import ArgumentError, TwinbusError
 from twinbus.spark.checking import check_browse, check_receive
 from twinbus.spark.schema import spark_schema
 from twinbus.spark.sink import sink
 from twinbus.spark.source.browsing import BrowseReader
 from twinbus.spark.source.settings import PEEK, SourceSettings
-from twinbus.spark.source.streams import reader_of
+from twinbus.spark.source.streams import RefusedReader, reader_of
 
 
 class ServiceBusSource(DataSource):
@@ -54,14 +54,22 @@ class ServiceBusSource(DataSource):
         return BrowseReader(settings)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """For `spark.readStream`."""
-        settings = self._settings(schema)
-        if settings.settle is None:
-            raise ArgumentError(
-                "Option 'settle' is missing: spool removes messages once they are in a "
-                "file, sink lets our sink remove them, peek leaves them."
-            )
-        return reader_of(settings)
+        """For `spark.readStream`.
+
+        Spark loads a stream exactly as a batch, so this is the first call that tells
+        them apart. PySpark 4.2 hides an error of this method behind an
+        UnboundLocalError of its own, so the reader raises it.
+        """
+        try:
+            settings = self._settings(schema)
+            if settings.settle is None:
+                raise ArgumentError(
+                    "Option 'settle' is missing: spool removes messages once they are "
+                    "in a file, sink lets our sink remove them, peek leaves them."
+                )
+            return reader_of(settings)
+        except TwinbusError as error:
+            return RefusedReader(error.with_traceback(None))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """For `write`."""

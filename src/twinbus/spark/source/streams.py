@@ -30,7 +30,7 @@ from pyspark.sql.streaming.datasource import (
 
 from twinbus import limits
 from twinbus.client.sync.management import Management
-from twinbus.errors import RemoteError
+from twinbus.errors import RemoteError, TwinbusError
 from twinbus.spark.connections import connection_for
 from twinbus.spark.settling import Lock, Settler
 from twinbus.spark.source.browsing import (
@@ -251,6 +251,42 @@ class PeekReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if found is None and not self._ends:
             threading.Event().wait(limits.SOURCE_PEEK_SECONDS)
         return found
+
+
+class RefusedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream that cannot start: whatever Spark asks first is answered with why."""
+
+    def __init__(self, error: TwinbusError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Asked first by a new query."""
+        raise self._error
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Asked first by a query that goes on from a checkpoint."""
+        raise self._error
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Asked first by one that is to end by itself."""
+        raise self._error
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Never answered."""
+        del start, limit
+        raise self._error
+
+    def partitions(
+        self, start: dict[str, Any], end: dict[str, Any]
+    ) -> Sequence[InputPartition]:
+        """Asked first where a checkpoint has a batch that is to run again."""
+        del start, end
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Never asked."""
+        del partition
+        raise self._error
 
 
 def reader_of(settings: SourceSettings) -> DataSourceStreamReader:
