@@ -3,48 +3,58 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
-import yaml
+import pytest
+from azure.servicebus import ServiceBusClient
 
-from tests.sdk.servers import serving
+from tests.spark.conftest import ROOT
+from tests.walking import blocks, walked
 from twinbus.server.setup.config import load_config
 
-ROOT = Path(__file__).parent.parent
+# Sessions of Spark take long to start where others are at work.
+pytestmark = pytest.mark.timeout(600)
 
 
-def _block(page: str, language: str) -> str:
-    """The first example of a language on a page."""
-    text = (ROOT / page).read_text()
-    found = re.search(rf"```{language}\n(.*?)```", text, re.DOTALL)
-    assert found, f"{page} has no {language} example"
-    return found.group(1)
+def waiting(connection: str, queue: str) -> list[str]:
+    """The bodies of the messages in a queue, which stay there."""
+    with (
+        ServiceBusClient.from_connection_string(connection) as client,
+        client.get_queue_receiver(queue) as receiver,
+    ):
+        return [str(each) for each in receiver.peek_messages(10)]
 
 
-def test_the_quick_start_of_the_readme_works(tmp_path: Path) -> None:
-    config = yaml.safe_load(_block("README.md", "yaml"))
-    program = _block("README.md", "python")
-    # The well-known port may be taken on this machine.
-    with serving(tmp_path, config) as server:
-        port = server.namespaces["contoso"].amqp_port
-        program = program.replace("sb://127.0.0.1;", f"sb://127.0.0.1:{port};")
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
+def test_the_readme_works_from_nothing(tmp_path: Path) -> None:
+    with walked(
+        "README.md", tmp_path, passed_over=("make ", "python3 -m venv ")
+    ) as walk:
+        primary = walk.variable("PRIMARY")
+        orders, copies = (waiting(primary, name) for name in ("orders", "copies"))
 
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "hello\n"
+    received, paired, backlog, _, shown = walk.printed
+    assert (received, paired) == ("hello\n", "")
+    assert backlog.startswith("index  messages")
+    assert "[68 65 6C 6C 6F]" in shown
+    assert orders == copies == ["hello"]
+
+
+def test_the_examples_about_spark_work_from_nothing(tmp_path: Path) -> None:
+    with walked(
+        "docs/spark-source-and-sink.md",
+        tmp_path,
+        passed_over=("pip install ",),
+        programs=False,
+    ) as walk:
+        totals = waiting(walk.variable("BUS"), "totals")
+
+    assert totals == ["hello"]
 
 
 def test_the_entities_of_the_guide_load(tmp_path: Path) -> None:
     config = tmp_path / "twinbus.yaml"
-    config.write_text(_block("docs/server.md", "yaml"))
+    text = next(text for kind, text in blocks("docs/server.md") if kind == "yaml")
+    config.write_text(text)
 
     (namespace,) = load_config(config)
 

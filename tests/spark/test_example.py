@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import re
 import runpy
 import sys
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.bus import Bus, body_of, message
-from tests.spark.conftest import ROOT, VARIABLE
+from tests.spark.conftest import ROOT
 from twinbus.client.receiver import ReceiveOptions
 
 # A session takes long to start where others are at work.
@@ -57,29 +56,3 @@ def test_orders_become_totals(
     first = found[0]
     assert first.message_id == f"{int(START.timestamp())}/north"
     assert first.application_properties == {"orders": 3}
-
-
-def test_the_example_of_the_readme_reads_a_queue_and_fills_another(
-    bus: Bus, spark: SparkSession
-) -> None:
-    del spark
-    page = (ROOT / "README.md").read_text()
-    (program,) = (
-        each
-        for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-        if "pyspark" in each
-    )
-    source, copies = (f"{name}-of-readme" for name in ("orders", "copies"))
-    for name in (source, copies):
-        bus.namespace.create_queue(name)
-    bus.send(source, [message("first", b"hello")])
-    program = program.replace('"orders"', f'"{source}"')
-    program = program.replace('"copies"', f'"{copies}"')
-    program = program.replace('"PRIMARY"', f'"{VARIABLE}"')
-
-    exec(compile(program, "README.md", "exec"), {})  # noqa: S102
-
-    assert bus.held(source) == 1
-    with bus.connection.receiver(copies, ReceiveOptions(deletes=True)) as receiver:
-        (found,) = receiver.receive(2, 5.0)
-    assert (found.message_id, body_of(found)) == ("first", b"hello")

@@ -1,0 +1,173 @@
+"""A page of the documentation, followed by a reader who has nothing but the page.
+
+Owns how the blocks of a page are carried out: in their order, in an empty folder, with
+the text that is printed. The configuration is written, servers are started in the
+background, variables are set for all that follows, commands and programs are run. A
+block of another kind is an error, so that none is left out by mistake.
+
+Only the ports are changed, since those of the page may be taken on this machine: a
+server gets free ones, and what follows names them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tests.spark.conftest import ROOT, SETTINGS
+
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_PORT_OPTION = re.compile(r"--(amqp|http|https)-port (\d+)")
+_DEFAULT_PORTS = {"amqp": "5672", "http": "5300"}
+_RUN_SECONDS_MAX = 240
+_STOP_SECONDS_MAX = 30
+
+
+def blocks(page: str) -> list[tuple[str, str]]:
+    """The blocks of a page in their order, each with its language."""
+    return _BLOCK.findall((ROOT / page).read_text())
+
+
+class Walk:
+    """A reader in an empty folder. Ends the servers that it has started."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        # What commands and programs have printed, in their order.
+        self.printed: list[str] = []
+        self._exports = ""
+        self._ports: dict[str, str] = {}
+        self._servers: list[subprocess.Popen[str]] = []
+        self._environment = {
+            "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.defpath)),
+            "PYTHONPATH": str(ROOT / "src"),
+            # The journal of a syphon is below it.
+            "HOME": str(folder),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_CONF_DIR": str(folder),
+        }
+        # As in other tests: a driver that starts fast and stays small.
+        settings = "".join(f"{name} {value}\n" for name, value in SETTINGS.items())
+        (folder / "spark-defaults.conf").write_text(settings)
+        if "JAVA_HOME" in os.environ:
+            self._environment["JAVA_HOME"] = os.environ["JAVA_HOME"]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for server in self._servers:
+            server.terminate()
+        codes = [server.wait(_STOP_SECONDS_MAX) for server in self._servers]
+        for server in self._servers:
+            assert server.stdout is not None
+            server.stdout.close()
+        assert error is not None or not any(codes), codes
+
+    def configure(self, text: str) -> None:
+        """Write the configuration that the page shows."""
+        (self.folder / "twinbus.yaml").write_text(text)
+
+    def shell(self, text: str) -> None:
+        """Carry out a block of shell lines."""
+        if text.startswith("twinbus serve "):
+            self._serve(text)
+        elif "export " in text:
+            self._exports += self._at_own_ports(text)
+        elif text.startswith(("twinbus ", "python -m ")):
+            self._run(self._exports + self._at_own_ports(text))
+        else:
+            raise AssertionError(f"No way to carry out:\n{text}")
+
+    def program(self, text: str) -> None:
+        """Run a Python program."""
+        file = self.folder / "program.py"
+        file.write_text(self._at_own_ports(text))
+        self._run(f"{self._exports}python {file.name}")
+
+    def variable(self, name: str) -> str:
+        """The value of a variable that the page has set."""
+        self._run(f'{self._exports}echo "${name}"')
+        return self.printed.pop().strip()
+
+    def _run(self, text: str) -> None:
+        done = subprocess.run(
+            ["/bin/sh", "-ec", text],
+            cwd=self.folder,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_RUN_SECONDS_MAX,
+        )
+        assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
+        self.printed.append(done.stdout)
+
+    def _serve(self, text: str) -> None:
+        given = dict(_PORT_OPTION.findall(text)) or _DEFAULT_PORTS
+        words = "".join(f" --{kind}-port 0" for kind in given)
+        command = _PORT_OPTION.sub("", text).strip().removesuffix("\\") + words
+        number = len(self._servers)
+        with (self.folder / f"server-{number}.log").open("wb") as log:
+            server = subprocess.Popen(
+                ["/bin/sh", "-ec", f"{self._exports}exec {command}"],
+                cwd=self.folder,
+                env=self._environment,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        self._servers.append(server)
+        assert server.stdout is not None
+        ready: dict[str, Any] = json.loads(server.stdout.readline())
+        ((_, entry),) = ready["namespaces"].items()
+        for kind, port in given.items():
+            self._ports[port] = str(entry[f"{kind}_port"])
+
+    def _at_own_ports(self, text: str) -> str:
+        """The text with the ports that the servers have got."""
+        if "5672" in self._ports:
+            text = text.replace("127.0.0.1;", f"127.0.0.1:{self._ports['5672']};")
+        return re.sub(
+            r"(127\.0\.0\.1:)(\d+)",
+            lambda found: found[1] + self._ports.get(found[2], found[2]),
+            text,
+        )
+
+
+@contextmanager
+def walked(
+    page: str, folder: Path, *, passed_over: tuple[str, ...], programs: bool = True
+) -> Iterator[Walk]:
+    """A page that was followed from its top to its end; its servers still run.
+
+    Blocks that begin with a text of `passed_over` are left out: they install things.
+    Without `programs` the Python blocks are one program, run at the end.
+    """
+    joined = ""
+    with Walk(folder) as walk:
+        for language, text in blocks(page):
+            if language == "yaml":
+                walk.configure(text)
+            elif language == "python" and programs:
+                walk.program(text)
+            elif language == "python":
+                joined += text
+            elif not text.startswith(passed_over):
+                walk.shell(text)
+        if joined:
+            walk.program(joined)
+        yield walk
