@@ -23,18 +23,23 @@ _TOKEN_SECONDS = 24 * 3600
 _RECEIVE_MAX = 1000
 
 
+def make_token(target: Target) -> tuple[str, str]:
+    """The queue's address, and a token for it that the target's key has signed."""
+    assert target.connection_string is not None
+    given = sas.parse_connection_string(target.connection_string)
+    assert given.key is not None
+    assert given.key_name is not None
+    uri = f"sb://{target.host}/{QUEUE}"
+    ends_at_s = int(time.time()) + _TOKEN_SECONDS
+    return uri, sas.make_token(uri, given.key_name, given.key, ends_at_s)
+
+
 def connect(target: Target) -> BlockingConnection:
     """Log in as the target wants it."""
     connection = BlockingConnection(target.host, target.port)
     connection.open(target.user, target.password)
     if target.connection_string is not None:
-        given = sas.parse_connection_string(target.connection_string)
-        assert given.key is not None
-        assert given.key_name is not None
-        uri = f"sb://{target.host}/{QUEUE}"
-        ends_at_s = int(time.time()) + _TOKEN_SECONDS
-        token = sas.make_token(uri, given.key_name, given.key, ends_at_s)
-        connection.put_token(uri, token)
+        connection.put_token(*make_token(target))
     return connection
 
 
