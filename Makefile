@@ -57,12 +57,15 @@ system:
 		echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3" >&2; \
 		exit 1; }
 
-# What only the tests need. After `system`, since apt-get runs one at a time.
+# What only the tests and the bench need; Qpid Proton's library is a client that is not
+# ours and needs no compiler. After `system`, since apt-get runs one at a time.
 test-tools: | system
 	@missing=; \
 	command -v strace >/dev/null || missing="$$missing strace"; \
 	command -v node >/dev/null || missing="$$missing nodejs"; \
 	command -v npm >/dev/null || missing="$$missing npm"; \
+	$(PYTHON) -c 'import ctypes; ctypes.CDLL("libqpid-proton.so.11")' 2>/dev/null || \
+		missing="$$missing libqpid-proton11"; \
 	if [ -n "$$missing" ]; then $(call debian,$$missing); fi
 
 # RUNLEVEL=1 above asks Debian not to start a broker when it installs one; the bench runs

@@ -19,6 +19,7 @@ from bench.figures import Results
 from bench.machine import machine
 from bench.pairing import pairing
 from bench.plan import Plan
+from bench.proton import proton
 from bench.sdk import sdk
 from bench.syphon import syphon
 from bench.throughput import throughput
@@ -29,6 +30,7 @@ Workload = Callable[[Plan, Results], None]
 
 WORKLOADS: dict[str, Sequence[Workload]] = {
     "server": (throughput, deep, sdk),
+    "proton": (proton,),
     "client": (clients,),
     "pairing": (pairing,),
     "syphon": (syphon,),

@@ -49,6 +49,8 @@ GOALS = {
     "server_receive_vs_rabbitmq": Goal(1.2),
     "server_send_vs_limit": Goal(0.25),
     "server_receive_vs_limit": Goal(0.25),
+    "proton_send_vs_rabbitmq": Goal(1.2),
+    "proton_receive_vs_rabbitmq": Goal(1.2),
     "deep_receive_ratio": Goal(0.9),
     "deep_memory_mib": Goal(64, at_most=True),
     "start_seconds_empty": Goal(1, at_most=True),

@@ -27,6 +27,14 @@ FIGURES = {
         "sdk_send_single_per_second",
         "sdk_receive_per_second",
     ),
+    "proton": (
+        "proton_twinbus_send_per_second",
+        "proton_twinbus_receive_per_second",
+        "proton_twinbus_send_server_cpu_us",
+        "proton_twinbus_receive_server_cpu_us",
+        "proton_twinbus_send_client_cpu_us",
+        "proton_twinbus_receive_client_cpu_us",
+    ),
     "client": (
         "client_send_batches_vs_sdk",
         "client_send_single_vs_sdk",
@@ -54,7 +62,11 @@ FIGURES = {
 }
 
 # By workload: a figure that needs a peer.
-PEERED = {"server": "server_send_vs_rabbitmq", "syphon": "syphon_vs_shovel"}
+PEERED = {
+    "server": "server_send_vs_rabbitmq",
+    "proton": "proton_send_vs_rabbitmq",
+    "syphon": "syphon_vs_shovel",
+}
 
 
 def quick(workload: str, folder: Path) -> tuple[dict[str, Any], str]:
