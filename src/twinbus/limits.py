@@ -167,6 +167,9 @@ ADMIN_PAGE_ENTRIES_MAX = 100
 
 # Tokens of Entra have 1 to 3 KiB; groups make them longer. As a handshake frame.
 BEARER_TOKEN_BYTES_MAX = 8 * 1024
+# How long the first look for a message may take after a receive's time is over: a slow
+# commit, not a hung one.
+REST_LOOK_SECONDS_MAX = 10.0
 # As documented for a receive, which is also what it waits without a `timeout`.
 REST_WAIT_SECONDS_MAX = 60
 
@@ -186,6 +189,27 @@ TOKEN_FAILURE_ADDRESSES_MAX = 10_000
 REPLIES_WAITING_MAX = 100
 # Replies that a connection may have unread before its requests are told to wait.
 REPLY_BYTES_MAX = 16 * 1024 * 1024
+# Bytes of commands that may wait for a turn before reading stops. More would not be
+# faster, and a single send beside a flood would wait for a longer turn.
+PENDING_BYTES_MAX = 4 * 1024 * 1024
+# Messages that a turn takes for the only consumer of a container, and for each of many:
+# a share small enough that all get some.
+SHARE_ALONE_MESSAGES = 1000
+SHARE_MESSAGES = 100
+# How often a receiver with too many unsettled deliveries looks for ended locks.
+LOST_LOCKS_LOOK_MS = 1_000
+# Items of each kind that time works off in one turn, so that other work gets its turn.
+SWEEP_MAX = 500
+# How often idle entities and old duplicate history are looked for.
+IDLE_CHECK_MS = 10_000
+# Between two looks at the time. Overdue work that cannot be done yet must not spin the
+# loop; and clocks may be set, so the timer is renewed within a minute.
+TICK_SECONDS_MIN = 0.01
+TICK_SECONDS_MAX = 60.0
+# How often a stopped store is asked whether it works again.
+STORE_RECOVERY_SECONDS = 1.0
+# How long a message that a topic has set aside is locked.
+TOPIC_LOCK_MS = 60_000
 # Messages that one turn takes from the store for one connection, by their average size.
 STAGE_BYTES_MAX = 16 * 1024 * 1024
 # Transactions that one connection may have open at a time.

@@ -23,6 +23,7 @@ from twinbus.core.sas import Secret, make_token
 from twinbus.errors import BusyError, CallerError, DecodeError, PeerError
 from twinbus.server.amqp.management.operations import perform
 from twinbus.server.broker.namespace import Namespace
+from twinbus.server.broker.turn import Turn
 from twinbus.store.base import SessionGrant
 from twinbus.store.sqlite.store import SqliteStore
 from twinbus.wire.codec import encode
@@ -238,7 +239,7 @@ def _namespace() -> Namespace:
     assert queue is not None
     for number in range(3):
         payload = _section(sections.PROPERTIES, [f"m{number}"])
-        namespace.send(queue, [sections.parse(payload)], _NOW_MS)
+        namespace.send(queue, [sections.parse(payload)], Turn(_NOW_MS))
     store.commit()
     return namespace
 
@@ -294,7 +295,7 @@ def run_management(data: bytes, random: Random) -> None:
     _NAMESPACE.store.begin()
     try:
         path = random.choice(_PATHS)
-        reply = perform(_NAMESPACE, path, asked, _Anybody(), _NOW_MS)
+        reply = perform(_NAMESPACE, path, asked, {}, Turn(_NOW_MS))
         reply.encode(asked.message_id)
     except (CallerError, BusyError):
         return

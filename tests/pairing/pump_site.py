@@ -27,7 +27,8 @@ from twinbus.pairing.events import PairingEvent
 from twinbus.pairing.pump.pump import Journal, Pump, PumpSettings, Senders
 from twinbus.pairing.rules import envelope
 from twinbus.pairing.rules.naming import backlog_path
-from twinbus.server.broker.maintenance import in_turn
+from twinbus.server.broker.namespace import Namespace
+from twinbus.server.broker.turn import Turn
 from twinbus.server.setup.config import NamespaceConfig
 from twinbus.wire.message.sections import GROUP_ID, MESSAGE_ID, encode_message
 
@@ -332,18 +333,18 @@ class Namespaces:
     async def change(self, server: RawServer, path: str, **changes: Any) -> None:
         """Change the settings of a queue."""
 
-        def work(namespace: Any, now_ms: int) -> None:
+        def work(namespace: Namespace, turn: Turn) -> None:
             entity = namespace.entities.find(path)
+            assert entity is not None
             changed = replace(entity.description, **changes)
-            namespace.entities.update(changed, now_ms)
+            namespace.entities.update(changed, turn)
 
-        await in_turn(server.host, work)
+        await server.host.run(work)
 
     async def create(self, server: RawServer, queue: QueueDescription) -> None:
         """Make a queue."""
-        await in_turn(
-            server.host,
-            lambda namespace, now_ms: namespace.entities.create(queue, now_ms),
+        await server.host.run(
+            lambda namespace, turn: namespace.entities.create(queue, turn.now_ms)
         )
 
 

@@ -28,7 +28,6 @@ from twinbus.core.names import parse_address
 from twinbus.pairing.events import EventKind
 from twinbus.pairing.pump.counts import DestinationCounts, PumpCounts, total
 from twinbus.pairing.pump.pump import Pump, PumpSettings, Senders
-from twinbus.server.broker.maintenance import in_turn
 
 HOUR_MS = 3_600_000
 DAYS = 30
@@ -113,9 +112,7 @@ async def test_a_connection_that_breaks_while_idle_is_made_again(
 
 async def test_a_missing_queue_is_told_and_asked_for_seldom(site: Namespaces) -> None:
     path = parse_address(BACKLOG)
-    await in_turn(
-        site.secondary.host, lambda namespace, _now_ms: namespace.delete(path)
-    )
+    await site.secondary.host.run(lambda namespace, turn: namespace.delete(path, turn))
     pump = site.pump()
     running = asyncio.create_task(pump.run())
 

@@ -24,7 +24,6 @@ from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.rules.naming import backlog_path, found_indexes
 from twinbus.pairing.shell.pair import Pair
 from twinbus.pairing.shell.syphon import Syphon, Which
-from twinbus.server.broker.maintenance import in_turn
 
 LOOK_MS = int(limits.SYPHON_LOOK_SECONDS * 1000)
 GRACE_MS = int(limits.PARTNER_GRACE_SECONDS * 1000)
@@ -127,9 +126,7 @@ async def test_a_queue_that_was_deleted_is_left_alone(paired: Paired) -> None:
     await site.time.until_asleep(LOOK_MS)
     assert paired.syphon._pumping.keys() == {0, 1}
     path = parse_address(backlog_path(LABEL, 1))
-    await in_turn(
-        site.secondary.host, lambda namespace, _now_ms: namespace.delete(path)
-    )
+    await site.secondary.host.run(lambda namespace, turn: namespace.delete(path, turn))
 
     site.time.advance(LOOK_MS)
     await site.time.until_asleep(LOOK_MS)

@@ -7,6 +7,7 @@ test moves it. Knows nothing about what an answer should be.
 from __future__ import annotations
 
 import urllib.parse
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 from typing import Any
@@ -102,6 +103,18 @@ def described(kind: str, inner: str = "") -> str:
     )
 
 
+class RuledNamespace(Namespace):
+    """A namespace whose own authorization rules are those of its site."""
+
+    def __init__(self, rules: Sequence[AuthorizationRule]) -> None:
+        super().__init__("contoso", SqliteStore.memory())
+        self._given = rules
+
+    def rules_of(self, scope_key: str) -> Sequence[AuthorizationRule]:
+        """The site's rules, or those of an entity."""
+        return super().rules_of(scope_key) if scope_key else self._given
+
+
 @dataclass
 class AdminSite:
     """The administration API of a namespace."""
@@ -110,16 +123,10 @@ class AdminSite:
     rules: list[AuthorizationRule] = field(default_factory=lambda: [ROOT_RULE])
 
     def __post_init__(self) -> None:
-        self.host = Host(Namespace("contoso", SqliteStore.memory()), self.clock)
-        self.port = NamespacePort(self.host, self._rules_of)
+        self.host = Host(RuledNamespace(self.rules), self.clock)
+        self.port = NamespacePort(self.host)
         self._addresses = IPv4Network("10.0.0.0/8").hosts()
         self._app = Starlette(routes=[admin_route(self.port)])
-
-    def _rules_of(self, host: Host, key: str) -> Any:
-        if not key:
-            return self.rules
-        entity = host.namespace.entities.find(key)
-        return getattr(entity and entity.description, "authorization_rules", ())
 
     def token(
         self,

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from tests.server.raw import RawClient, RawServer, serving
-from twinbus.server.broker.maintenance import in_turn
 from twinbus.server.setup.config import NamespaceConfig
 from twinbus.store.base import Counts, Stored
 from twinbus.wire.codec import encode
@@ -62,7 +61,7 @@ class Desk:
     async def advance(self, seconds: int) -> None:
         """Let time pass, and the turn that works it off."""
         self.server.advance(seconds * 1000)
-        await in_turn(self.server.host, lambda _namespace, _now_ms: None)
+        await self.server.host.run(lambda _namespace, _now_ms: None)
 
     def counts(self, key: str, which: int = 0) -> Counts:
         namespace = self.server.host.namespace

@@ -17,10 +17,16 @@ from twinbus.core.entity import (
 from twinbus.core.names import EntityPath, parse_address
 from twinbus.core.rights import Operation
 from twinbus.errors import TwinbusError, Unauthorized
-from twinbus.server.amqp.management.operations import Reply, perform, refusal
+from twinbus.server.amqp.management.operations import (
+    Reply,
+    find_operation,
+    perform,
+    refusal,
+)
 from twinbus.server.broker.entities import Entity
 from twinbus.server.broker.lock_tokens import uuid_of
 from twinbus.server.broker.namespace import Namespace
+from twinbus.server.broker.turn import Turn
 from twinbus.store.base import Lock, SessionGrant, Stored
 from twinbus.store.sqlite.store import SqliteStore
 from twinbus.wire.codec import decode, encode
@@ -42,7 +48,7 @@ MESSAGE_ID = UUID(int=77)
 
 
 class Asker:
-    """What a connection knows: `management.Context`."""
+    """What a connection knows about the client that asks."""
 
     def __init__(self) -> None:
         self.refused = False
@@ -53,12 +59,6 @@ class Asker:
         self.asked.append((operation, path.text))
         if self.refused:
             raise Unauthorized
-
-    def session_grant(self, container: int, session_id: str) -> SessionGrant | None:
-        return self.grants.get((container, session_id))
-
-    def session_renewed(self, container: int, grant: SessionGrant) -> None:
-        self.grants[container, grant.name] = grant
 
 
 def request(operation: Any, body: Any) -> sections.Request:
@@ -126,6 +126,8 @@ class Desk:
         self.namespace = Namespace("contoso", self.store)
         self.asker = Asker()
         self.now_ms = NOW
+        # The turn of the last request.
+        self.turn = Turn(NOW)
         self.queue = self.make(QueueDescription("orders", lock_duration_ms=LOCK_MS))
         self.sessions = self.make(
             QueueDescription(
@@ -151,16 +153,19 @@ class Desk:
         if isinstance(operation, str) and ":" not in operation:
             operation = f"com.microsoft:{operation}"
         address = parse_address(f"{path}/$management")
+        asked = request(operation, body)
         try:
-            return perform(
-                self.namespace,
-                address,
-                request(operation, body),
-                self.asker,
-                self.now_ms,
+            self.asker.authorize(find_operation(asked), address)
+            self.turn = Turn(self.now_ms)
+            reply = perform(
+                self.namespace, address, asked, self.asker.grants, self.turn
             )
         except TwinbusError as error:
             return refusal(error)
+        if reply.renewed is not None:
+            container, grant = reply.renewed
+            self.asker.grants[container, grant.name] = grant
+        return reply
 
     def get(self, operation: str, body: Any, path: str = "orders") -> Any:
         """The body of a reply that must be 200, as a client decodes it."""
@@ -172,7 +177,7 @@ class Desk:
 
     def send(self, *texts: str, to: Entity | None = None, **fields: Any) -> list[int]:
         incoming = [sections.parse(message(text, **fields)) for text in texts]
-        return list(self.namespace.send(to or self.queue, incoming, self.now_ms))
+        return list(self.namespace.send(to or self.queue, incoming, Turn(self.now_ms)))
 
     def receive(
         self, count: int = 10, container: int | None = None

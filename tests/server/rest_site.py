@@ -151,13 +151,14 @@ class WatchedHost(Host):
         # Set, for other threads, when a receiver goes.
         self.left = threading.Event()
 
-    def add_consumer(self, container: int, consumer: Consumer) -> None:
-        super().add_consumer(container, consumer)
+    def add_consumer(self, container: int, consumer: Consumer) -> int:
+        key = super().add_consumer(container, consumer)
         self.waiting += 1
         self.changed.set()
+        return key
 
-    def remove_consumer(self, container: int, consumer: Consumer) -> None:
-        super().remove_consumer(container, consumer)
+    def remove_consumer(self, container: int, key: int) -> None:
+        super().remove_consumer(container, key)
         self.waiting -= 1
         self.changed.set()
         self.left.set()
@@ -169,6 +170,18 @@ class WatchedHost(Host):
             await asyncio.wait_for(self.changed.wait(), 10)
 
 
+class RuledNamespace(Namespace):
+    """A namespace whose own authorization rules are those of its site."""
+
+    def __init__(self, rules: Sequence[AuthorizationRule]) -> None:
+        super().__init__("contoso", SqliteStore.memory())
+        self._given = rules
+
+    def rules_of(self, scope_key: str) -> Sequence[AuthorizationRule]:
+        """The site's rules, or those of an entity."""
+        return super().rules_of(scope_key) if scope_key else self._given
+
+
 @dataclass
 class RestSite:
     """A namespace that is reached over HTTP."""
@@ -178,19 +191,13 @@ class RestSite:
     number: int = 0
 
     def __post_init__(self) -> None:
-        self.host = WatchedHost(Namespace("contoso", SqliteStore.memory()), self.clock)
-        self.port = NamespacePort(self.host, self._rules_of, lambda _host: self.tokens)
+        self.host = WatchedHost(RuledNamespace(RULES), self.clock)
+        self.port = NamespacePort(self.host, lambda _host: self.tokens)
         store = self.host.namespace.store
         store.begin()
         for description in ENTITIES:
             self.host.namespace.entities.create(description, self.clock.now_ms())
         store.commit()
-
-    def _rules_of(self, host: Host, key: str) -> Sequence[AuthorizationRule]:
-        if not key:
-            return RULES
-        entity = host.namespace.entities.find(key)
-        return getattr(entity and entity.description, "authorization_rules", ())
 
     def counts(self, key: str, sub_queue: int = 0) -> Counts:
         """What a queue holds."""

@@ -9,7 +9,9 @@ import pytest
 
 from tests.server.admin_site import ROOT, AdminSite, Answer, local
 from twinbus import limits
+from twinbus.errors import TwinbusError
 from twinbus.server.broker.namespace import Namespace
+from twinbus.server.broker.turn import Turn
 from twinbus.server.http.admin.xml import ATOM, COUNTS, ENTRY_TYPE, FEED_TYPE
 from twinbus.wire.encoder import encode
 from twinbus.wire.message import sections
@@ -412,28 +414,26 @@ async def test_deleting_a_topic_drops_its_subscriptions(site: AdminSite) -> None
 
 
 class Work:
-    """Something done to the namespace in a turn (`host.Command`)."""
-
-    size_bytes = 0
+    """Messages that are sent in a turn, and what became of it (`host.Reply`)."""
 
     def __init__(self, site: AdminSite, *sends: tuple[str, int | None]) -> None:
         self._sends = sends
         self.failure: Exception | None = None
-        site.host.submit(self)
+        site.host.submit(self._send, self)
 
-    def apply(self, namespace: Namespace, now_ms: int) -> None:
+    def _send(self, namespace: Namespace, turn: Turn) -> None:
         body = encode(Described(ULong(0x75), b"x"))
         for name, due_ms in self._sends:
             entity = namespace.entities.find(name)
             assert entity is not None
             message = sections.parse(body)
             message.scheduled_ms = due_ms
-            namespace.send(entity, [message], now_ms)
+            namespace.send(entity, [message], turn)
 
-    def release(self) -> None:
-        """Nobody waits."""
+    def done(self, result: None) -> None:
+        """Nothing to tell."""
 
-    def fail(self, error: Exception) -> None:
+    def failed(self, error: TwinbusError) -> None:
         self.failure = error
 
 

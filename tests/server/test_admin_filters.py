@@ -9,8 +9,8 @@ import pytest
 from tests.server.admin_site import VERSION, AdminSite, Answer
 from twinbus import limits
 from twinbus.errors import ArgumentError, ArgumentOutOfRange
-from twinbus.server.broker.maintenance import in_turn
 from twinbus.server.broker.namespace import Namespace
+from twinbus.server.broker.turn import Turn
 from twinbus.server.http.admin.filters import Facts, parse_filter
 from twinbus.store.base import Record
 
@@ -116,12 +116,12 @@ async def site() -> AdminSite:
 
 
 async def test_lists_are_filtered(site: AdminSite) -> None:
-    def fill(namespace: Namespace, now_ms: int) -> None:
+    def fill(namespace: Namespace, turn: Turn) -> None:
         queue = namespace.entities.find("area/b")
         assert queue is not None
-        namespace.store.append(queue.id, [Record(b"", b"m")], now_ms)
+        namespace.store.append(queue.id, [Record(b"", b"m")], turn.now_ms)
 
-    await in_turn(site.host, fill)
+    await site.host.run(fill)
     queues, topics = "/$Resources/queues", "/$Resources/topics"
 
     for path, text, titles in (

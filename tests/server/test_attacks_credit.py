@@ -18,8 +18,8 @@ from twinbus.core.entity import QueueDescription
 from twinbus.core.names import EntityPath
 from twinbus.server.amqp.connection import ServerConnection
 from twinbus.server.amqp.receiving import ReceiveNode
-from twinbus.server.broker.maintenance import in_turn
 from twinbus.server.broker.namespace import Namespace
+from twinbus.server.broker.turn import Turn
 from twinbus.server.setup.config import NamespaceConfig
 from twinbus.wire.codec import encode
 from twinbus.wire.events import (
@@ -75,16 +75,16 @@ class Desk:
     async def fill(self, count: int, body: bytes = b"x") -> None:
         """Put messages into `orders`, without a client."""
 
-        def send(namespace: Namespace, now_ms: int) -> None:
+        def send(namespace: Namespace, turn: Turn) -> None:
             entity = namespace.entities.get(EntityPath("orders"))
             payload = sections.encode_message(body)
             messages = [sections.parse(payload) for _ in range(count)]
-            namespace.send(entity, messages, now_ms)
+            namespace.send(entity, messages, turn)
 
-        await in_turn(self.server.host, send)
+        await self.server.host.run(send)
 
     async def turn(self) -> None:
-        await in_turn(self.server.host, lambda _namespace, _now_ms: None)
+        await self.server.host.run(lambda _namespace, _now_ms: None)
 
     @property
     def connection(self) -> ServerConnection:
@@ -358,8 +358,8 @@ async def test_who_waits_for_a_session_hears_of_the_end(desk: Desk) -> None:
     # Something that is answered later, so that the attach was seen.
     await desk.client.sender(desk.session, "orders")
     await desk.turn()
-    await in_turn(
-        desk.server.host, lambda namespace, _: namespace.delete(EntityPath("talks"))
+    await desk.server.host.run(
+        lambda namespace, turn: namespace.delete(EntityPath("talks"), turn)
     )
     detached = await desk.client.wait(Detached)
     assert detached.error.condition == "amqp:not-found"
@@ -376,30 +376,22 @@ async def test_what_never_left_was_never_delivered(desk: Desk) -> None:
     desk.client.flush()
     host = desk.server.host
 
-    def send_and_lose(namespace: Namespace, now_ms: int) -> None:
+    def send_and_lose(namespace: Namespace, turn: Turn) -> None:
         entity = namespace.entities.get(EntityPath("talks"))
         payload = sections.encode_message(b"x", {sections.GROUP_ID: "s"})
-        namespace.send(entity, [sections.parse(payload)], now_ms)
-        # Runs before the commit has returned: the node has staged the message.
-        node = desk.node
-        stage = node.stage
-
-        def stage_and_close(*arguments: Any) -> bool:
-            staged = stage(*arguments)
-            desk.connection.close_link(node.link)
-            return staged
-
-        node.stage = stage_and_close  # type: ignore[assignment,method-assign]
+        namespace.send(entity, [sections.parse(payload)], turn)
+        # Runs before the commit has returned: the message is taken for the node.
+        host._loop.call_soon(desk.connection.close_link, desk.node.link)
 
     await desk.turn()
-    await in_turn(host, send_and_lose)
+    await host.run(send_and_lose)
     await desk.turn()
 
-    def look(namespace: Namespace, _now_ms: int) -> list[int]:
+    def look(namespace: Namespace, _turn: Turn) -> list[int]:
         entity = namespace.entities.get(EntityPath("talks"))
         return [each.deliveries for each in namespace.store.find(entity.id, [1])]
 
-    assert await in_turn(host, look) == [0]
+    assert await host.run(look) == [0]
 
 
 async def test_a_refused_settlement_is_heard(desk: Desk) -> None:

@@ -18,8 +18,8 @@ from twinbus.core.names import EntityPath
 from twinbus.errors import ArgumentError, InvalidField, QuotaExceeded, StoreFault
 from twinbus.server.broker.entities import Entities
 from twinbus.server.broker.host import Host
-from twinbus.server.broker.maintenance import in_turn
 from twinbus.server.broker.namespace import Namespace
+from twinbus.server.broker.turn import Turn
 from twinbus.server.http.rest.messages import Shown, read_batch
 from twinbus.server.http.rest.receiving import Catch
 from twinbus.store.base import TRANSFER_DEAD_LETTER, EntityRow, Record
@@ -103,9 +103,9 @@ def test_a_duplicate_gets_no_number_of_another() -> None:
     entity = namespace.entities.get(EntityPath("orders"))
     store.begin()
     due_ms = NOW_MS + 60_000
-    namespace.send(entity, [scheduled("a", due_ms)], NOW_MS)
-    (innocent,) = namespace.send(entity, [scheduled("b", due_ms)], NOW_MS)
-    (duplicate,) = namespace.send(entity, [scheduled("a", due_ms)], NOW_MS)
+    namespace.send(entity, [scheduled("a", due_ms)], Turn(NOW_MS))
+    (innocent,) = namespace.send(entity, [scheduled("b", due_ms)], Turn(NOW_MS))
+    (duplicate,) = namespace.send(entity, [scheduled("a", due_ms)], Turn(NOW_MS))
     assert duplicate != innocent
     assert not namespace.cancel(entity, [duplicate])
     assert store.counts(entity.id).scheduled == 2
@@ -122,12 +122,12 @@ def test_transfers_that_failed_count_for_the_quota() -> None:
     )
     entity = namespace.entities.get(EntityPath("orders"))
     store.begin()
-    namespace.delete(EntityPath("away"))
+    namespace.delete(EntityPath("away"), Turn(NOW_MS))
     payload = sections.encode_message(bytes(200_000))
     for _ in range(5):
-        namespace.send(entity, [sections.parse(payload)], NOW_MS)
+        namespace.send(entity, [sections.parse(payload)], Turn(NOW_MS))
     with pytest.raises(QuotaExceeded):
-        namespace.send(entity, [sections.parse(payload)], NOW_MS)
+        namespace.send(entity, [sections.parse(payload)], Turn(NOW_MS))
     assert store.counts(entity.id + TRANSFER_DEAD_LETTER).active == 5
     store.commit()
 
@@ -150,7 +150,7 @@ def test_topics_that_forward_to_each_other(monkeypatch: pytest.MonkeyPatch) -> N
     payload = sections.encode_message(b"x")
     for _ in range(2):
         entity = entities.get(EntityPath("a"))
-        namespace.send(entity, [sections.parse(payload)], NOW_MS)
+        namespace.send(entity, [sections.parse(payload)], Turn(NOW_MS))
     kept = sum(
         store.counts(entity.id + TRANSFER_DEAD_LETTER).active for entity in entities
     )
@@ -168,7 +168,7 @@ def test_ids_that_are_none(message_id: object) -> None:
     properties = encode(Described(ULong(sections.PROPERTIES), [message_id]))
     body = encode(Described(ULong(sections.DATA), b"x"))
     with pytest.raises(InvalidField):
-        namespace.check_send(entity, [sections.parse(properties + body)], NOW_MS)
+        namespace.check_send(entity, [sections.parse(properties + body)], Turn(NOW_MS))
 
 
 def test_a_clock_that_was_wrong_for_a_while() -> None:
@@ -178,9 +178,9 @@ def test_a_clock_that_was_wrong_for_a_while() -> None:
     namespace = provisioned(store, description)
     entity = namespace.entities.get(EntityPath("orders"))
     store.begin()
-    namespace.tick(NOW_MS + 365 * 86_400_000)
-    namespace.send(entity, [scheduled("a", 0)], NOW_MS)
-    namespace.tick(NOW_MS + 700_000)
+    namespace.tick(Turn(NOW_MS + 365 * 86_400_000))
+    namespace.send(entity, [scheduled("a", 0)], Turn(NOW_MS))
+    namespace.tick(Turn(NOW_MS + 700_000))
     store.commit()
     rows = store._connection.execute("SELECT count(*) FROM duplicate").fetchone()
     assert rows == (0,)
@@ -192,22 +192,21 @@ async def test_time_runs_out_while_a_message_is_taken() -> None:
     namespace = provisioned(store, QueueDescription("orders"))
     host = Host(namespace, ManualClock(NOW_MS))
     entity = namespace.entities.get(EntityPath("orders"))
-    await in_turn(
-        host,
-        lambda space, now_ms: space.store.append(entity.id, [Record(b"", b"")], now_ms),
-    )
     catch = Catch(host, entity, entity.id, lock=False)
-    # A first look has found nothing, long ago.
-    catch.release()
-    store.begin()
-    assert catch.stage(namespace, NOW_MS, 1)
-    catch.open(-1.0)
+    catch.open(60.0)
     timer = catch._timer
     assert timer is not None
-    timer._run()
-    store.commit()
-    catch.release()
-    caught = catch.done.result()
+
+    def send(space: Namespace, turn: Turn) -> None:
+        space.store.append(entity.id, [Record(b"", b"")], turn.now_ms)
+        turn.ready.add(entity.id)
+        # The time is over while the turn that takes the message is committed.
+        host._loop.call_soon(timer._run)
+
+    # A first look finds nothing.
+    await host.run(lambda _space, _turn: None)
+    await host.run(send)
+    caught = await catch.done
     assert caught is not None
     catch.close()
     await host.close()

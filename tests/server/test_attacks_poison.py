@@ -23,8 +23,8 @@ from twinbus.core.entity import (
 from twinbus.core.filters import SqlFilter, SqlRuleAction
 from twinbus.core.names import EntityPath
 from twinbus.errors import DecodeError, TwinbusError
-from twinbus.server.broker.maintenance import in_turn
 from twinbus.server.broker.namespace import Namespace
+from twinbus.server.broker.turn import Turn
 from twinbus.server.setup.config import NamespaceConfig, SubscriptionConfig, TopicConfig
 from twinbus.wire.codec import decode, encode
 from twinbus.wire.events import Answered, Delivered, Disposed
@@ -184,23 +184,18 @@ async def test_times_that_no_calendar_has(desk: Desk, value: object) -> None:
 class Mute:
     """A command that cannot be answered (`host.Command`)."""
 
-    size_bytes = 0
-
-    def apply(self, _namespace: Namespace, _now_ms: int) -> None:
-        """Nothing to do."""
-
-    def release(self) -> None:
+    def done(self, result: None) -> None:
         raise ZeroDivisionError
 
-    def fail(self, error: TwinbusError) -> None:
+    def failed(self, error: TwinbusError) -> None:
         raise ZeroDivisionError
 
 
 async def test_who_cannot_be_told_keeps_no_news_from_others(desk: Desk) -> None:
     host = desk.server.host
-    host.submit(Mute())
+    host.submit(lambda _namespace, _turn: None, Mute())
     async with asyncio.timeout(5):
-        assert await in_turn(host, lambda _namespace, _now_ms: "done") == "done"
+        assert await host.run(lambda _namespace, _now_ms: "done") == "done"
 
 
 async def test_a_transaction_that_cannot_be_changed_sends_nothing(desk: Desk) -> None:
@@ -228,22 +223,23 @@ async def test_a_transaction_that_cannot_be_changed_sends_nothing(desk: Desk) ->
 
 
 class Defect:
-    """A consumer that breaks the first turn that asks it (`host.Consumer`)."""
+    """A consumer whose want breaks the first turn that looks at it."""
 
-    def __init__(self) -> None:
+    def __init__(self, container: int) -> None:
+        self.container = container
+        self.key = 0
         self.asked = 0
 
-    def stage(self, _namespace: Namespace, _now_ms: int, _share: int) -> bool:
+    def take(self, _namespace: Namespace, _turn: Turn, _share: int) -> None:
         self.asked += 1
         if self.asked == 1:
             raise ZeroDivisionError
-        return False
 
-    def release(self) -> None:
-        """Nothing was staged."""
+    def deliver(self, want: object, taken: object) -> None:
+        """Nothing is taken."""
 
-    def fail(self, error: TwinbusError) -> None:
-        """Nothing was staged."""
+    def store_failed(self, error: TwinbusError) -> None:
+        """Nothing was taken."""
 
 
 async def test_a_defect_starves_nobody(desk: Desk) -> None:
@@ -253,8 +249,9 @@ async def test_a_defect_starves_nobody(desk: Desk) -> None:
     room: asyncio.Event = asyncio.Event()
     host.on_room.append(room.set)
     entity = host.namespace.entities.get(EntityPath("other"))
-    defect = Defect()
-    host.add_consumer(entity.id, defect)
+    defect = Defect(entity.id)
+    defect.key = host.add_consumer(entity.id, defect)
+    host.want(defect)
     # More credit than there are messages, or it would ask for another turn anyway.
     await desk.client.receiver(desk.session, "other", credit=2)
     await desk.client.wait(Delivered)

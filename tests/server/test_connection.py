@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,9 +12,10 @@ from tests.server.raw import RawClient, RawServer, serving
 from twinbus import limits
 from twinbus.core.entity import QueueDescription
 from twinbus.core.names import parse_address
-from twinbus.errors import Bug, StoreFault, TwinbusError
+from twinbus.errors import Bug, StoreFault
 from twinbus.server.amqp.sessions import SESSION_FILTER
 from twinbus.server.broker.namespace import Namespace
+from twinbus.server.broker.turn import Turn
 from twinbus.server.setup.config import NamespaceConfig
 from twinbus.wire.events import Answered, Closed, Delivered, Detached, Disposed
 from twinbus.wire.message import sections
@@ -99,20 +101,9 @@ async def test_a_deleted_entity_takes_its_links_along(
     session = await client.session()
     await client.receiver(session, "q", credit=1)
 
-    class Delete:
-        size_bytes = 0
-
-        def apply(self, namespace: Namespace, now_ms: int) -> None:
-            del now_ms
-            namespace.delete(parse_address("q"))
-
-        def release(self) -> None:
-            """Done."""
-
-        def fail(self, error: TwinbusError) -> None:
-            raise error
-
-    server.host.submit(Delete())
+    await server.host.run(
+        lambda namespace, turn: namespace.delete(parse_address("q"), turn)
+    )
     detached = await client.wait(Detached)
 
     assert detached.error.condition == "amqp:not-found"
@@ -146,27 +137,18 @@ async def test_a_failing_turn_fails_its_commands_and_the_next_goes_on(
     await _authorized(client)
     session = await client.session()
     sender = await client.sender(session, "q")
-    failed: list[TwinbusError] = []
 
-    class Broken:
-        size_bytes = 0
+    def broken(namespace: Namespace, turn: Turn) -> None:
+        raise ZeroDivisionError(f"{namespace.name} {turn.now_ms}")
 
-        def apply(self, namespace: Namespace, now_ms: int) -> None:
-            raise ZeroDivisionError(f"{namespace.name} {now_ms}")
-
-        def release(self) -> None:
-            raise AssertionError
-
-        def fail(self, error: TwinbusError) -> None:
-            failed.append(error)
-
-    server.host.submit(Broken())
+    failing = asyncio.ensure_future(server.host.run(broken))
     outcome = await client.send(sender, sections.encode_message(b"a"))
     if isinstance(outcome, Rejected):
         outcome = await client.send(sender, sections.encode_message(b"a"))
 
     assert isinstance(outcome, Accepted)
-    assert [type(error) for error in failed] == [Bug]
+    with pytest.raises(Bug):
+        await failing
 
 
 async def test_a_store_that_fails_refuses_with_a_counted_condition_and_recovers(

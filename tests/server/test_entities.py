@@ -18,6 +18,7 @@ from twinbus.core.rule import RuleDescription
 from twinbus.core.sas import Secret
 from twinbus.errors import CallerError, EntityExists, EntityNotFound
 from twinbus.server.broker.entities import Entities, Entity
+from twinbus.server.broker.turn import Turn
 from twinbus.store.sqlite.store import SqliteStore
 
 
@@ -53,7 +54,7 @@ def test_a_topic_goes_with_its_subscriptions(entities: Entities) -> None:
     entities.create(TopicDescription("t"), 1)
     entities.create(SubscriptionDescription("t", "s"), 1)
 
-    entities.delete(parse_address("t"))
+    entities.delete(parse_address("t"), Turn(0))
 
     assert len(entities) == 0
 
@@ -68,7 +69,7 @@ def test_what_is_fixed_at_creation_cannot_change(entities: Entities) -> None:
     assert isinstance(queue.description, QueueDescription)
 
     with pytest.raises(CallerError):
-        entities.update(replace(queue.description, requires_session=True), 2)
+        entities.update(replace(queue.description, requires_session=True), Turn(2))
 
 
 def test_a_reload_keeps_the_objects_and_takes_the_stores_truth(
@@ -126,17 +127,19 @@ def test_rules_have_times_wherever_they_come_from(entities: Entities) -> None:
     queue = entities.create(QueueDescription("q", authorization_rules=(rule,)), 1000)
     assert isinstance(queue.description, QueueDescription)
 
-    entities.update(replace(queue.description, max_delivery_count=3), 2000)
-    unchanged, same = entities.rules_changed, times(queue)
+    turn = Turn(2000)
+    entities.update(replace(queue.description, max_delivery_count=3), turn)
+    unchanged, same = turn.rules_changed, times(queue)
     wider = replace(rule, rights=Right.MANAGE)
     other = replace(rule, name="other")
+    turn = Turn(3000)
     entities.update(
-        replace(queue.description, authorization_rules=(wider, other)), 3000
+        replace(queue.description, authorization_rules=(wider, other)), turn
     )
 
     assert (unchanged, same) == (False, [(1000, 1000)])
     assert times(queue) == [(1000, 3000), (3000, 3000)]
-    assert entities.rules_changed
+    assert turn.rules_changed
     entities.reload()
     assert times(queue) == [(1000, 3000), (3000, 3000)]
 

@@ -61,7 +61,7 @@ async def site() -> AsyncIterator[Site]:
         shouters.append(Shouter())
         return shouters[-1]
 
-    http = HttpServer(NamespacePort(host, lambda *_: ()), connect)
+    http = HttpServer(NamespacePort(host), connect)
     bound = listener.bind("127.0.0.1", 0, "http")
     server = listener.listen(bound, "http", http.protocol, None)
     yield Site(host, bound.getsockname()[1], shouters, http)

@@ -13,10 +13,11 @@ from twinbus.core.entity import (
     SubscriptionDescription,
     TopicDescription,
 )
-from twinbus.core.names import parse_address
+from twinbus.core.names import EntityPath, parse_address
 from twinbus.core.rule import default_rule
 from twinbus.errors import EntityNotFound
-from twinbus.server.broker.maintenance import in_turn, purge_in_turn, reset_in_turn
+from twinbus.server.broker import maintenance
+from twinbus.server.broker.host import Host
 from twinbus.server.setup.config import NamespaceConfig, SubscriptionConfig, TopicConfig
 from twinbus.wire.codec import encode
 from twinbus.wire.events import Answered, Delivered, Detached
@@ -90,6 +91,13 @@ async def fill(client: RawClient, session: Session, due_ms: int) -> list[Deliver
     return got[2:]
 
 
+async def emptied(host: Host, path: EntityPath) -> int:
+    """Purge while clients are there."""
+    return await host.run(
+        lambda namespace, turn: maintenance.purge(namespace, path, turn)
+    )
+
+
 async def test_a_purge_takes_messages_in_every_state(
     server: RawServer, client: RawClient
 ) -> None:
@@ -100,7 +108,7 @@ async def test_a_purge_takes_messages_in_every_state(
     assert held(server, "q") == (2, 1, 1)
     assert held(server, "q/$DeadLetterQueue") == (1, 0, 0)
 
-    purged = await purge_in_turn(server.host, parse_address("q"))
+    purged = await emptied(server.host, parse_address("q"))
 
     assert purged == 5
     assert held(server, "q") == held(server, "q/$DeadLetterQueue") == (0, 0, 0)
@@ -112,7 +120,7 @@ async def test_a_purge_takes_messages_in_every_state(
     late = await client.wait(Answered)
     assert isinstance(late.state, Rejected)
     server.advance(120_000)
-    assert await in_turn(server.host, lambda _, now_ms: now_ms) > 0
+    assert await server.host.run(lambda _, turn: turn.now_ms) > 0
     assert held(server, "q") == (0, 0, 0)
 
 
@@ -121,7 +129,7 @@ async def test_a_sub_queue_is_purged_alone(
 ) -> None:
     await fill(client, await client.session(), server.clock.now_ms() + 60_000)
 
-    assert await purge_in_turn(server.host, parse_address("q/$deadletterqueue")) == 1
+    assert await emptied(server.host, parse_address("q/$deadletterqueue")) == 1
 
     assert held(server, "q") == (2, 1, 1)
 
@@ -135,7 +143,7 @@ async def test_a_purged_topic_has_empty_subscriptions_and_no_memory_of_ids(
     await client.send(sender, message)
     assert held(server, "t/Subscriptions/s") == (1, 0, 0)
 
-    assert await purge_in_turn(server.host, parse_address("t")) == 1
+    assert await emptied(server.host, parse_address("t")) == 1
     await client.send(sender, message)
 
     assert held(server, "t/Subscriptions/s") == (1, 0, 0)
@@ -149,7 +157,7 @@ async def test_who_holds_a_session_is_told_that_it_is_gone(
     asked = Attach(source=Source(address="sessions", filter=chosen), target=Sink())
     link = await client.attach(session, False, asked)
 
-    await purge_in_turn(server.host, parse_address("sessions"))
+    await emptied(server.host, parse_address("sessions"))
     detached = await client.wait(Detached)
 
     assert detached.link is link
@@ -169,11 +177,13 @@ async def test_a_reset_leaves_what_the_configuration_makes(
     session = await client.session()
     await fill(client, session, server.clock.now_ms() + 60_000)
     made = QueueDescription("made-by-a-test")
-    await in_turn(
-        server.host, lambda namespace, now_ms: namespace.entities.create(made, now_ms)
+    await server.host.run(
+        lambda namespace, turn: namespace.entities.create(made, turn.now_ms)
     )
 
-    await reset_in_turn(server.host, CONFIG)
+    await server.host.run(
+        lambda namespace, turn: maintenance.reset(namespace, CONFIG, turn)
+    )
     detached = await client.wait(Detached)
 
     assert detached.error.condition == "amqp:not-found"
@@ -189,4 +199,4 @@ async def test_a_reset_leaves_what_the_configuration_makes(
 
 async def test_what_does_not_exist_cannot_be_purged(server: RawServer) -> None:
     with pytest.raises(EntityNotFound):
-        await purge_in_turn(server.host, parse_address("nowhere"))
+        await emptied(server.host, parse_address("nowhere"))

@@ -45,7 +45,7 @@ def test_a_renewed_session_lasts_from_now_on(desk: Desk) -> None:
 
     assert body == {"expiration": Timestamp(desk.now_ms + LOCK_MS)}
     assert type(body["expiration"]) is Timestamp
-    known = desk.asker.session_grant(desk.sessions.id, "s")
+    known = desk.asker.grants.get((desk.sessions.id, "s"))
     assert known is not None
     assert known.until_ms == desk.now_ms + LOCK_MS
     desk.now_ms += LOCK_MS - 1

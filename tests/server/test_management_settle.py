@@ -69,7 +69,7 @@ def test_an_abandoned_message_returns_with_its_changes(desk: Desk) -> None:
     assert stored.deliveries == 1
     properties = sections.read_application_properties(stored.bare)
     assert properties == {"tries": 3, "why": "slow"}
-    assert desk.queue.id in desk.namespace.router.ready
+    assert desk.queue.id in desk.turn.ready
 
 
 def test_a_deferred_message_is_only_had_by_its_number(desk: Desk) -> None:

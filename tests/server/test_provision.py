@@ -11,6 +11,7 @@ from twinbus.errors import ConfigError
 from twinbus.server.broker import keys
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.provision import provision
+from twinbus.server.broker.turn import Turn
 from twinbus.server.setup.config import NamespaceConfig, parse_config
 from twinbus.store.sqlite.store import SqliteStore
 
@@ -45,7 +46,7 @@ FULL = """
 
 
 def test_everything_in_the_file_is_made(namespace: Namespace) -> None:
-    provision(namespace, config(FULL), NOW_MS)
+    provision(namespace, config(FULL), Turn(NOW_MS))
 
     assert entity_names(namespace) == {
         "orders",
@@ -62,10 +63,10 @@ def test_everything_in_the_file_is_made(namespace: Namespace) -> None:
 
 
 def test_applying_twice_changes_nothing(namespace: Namespace) -> None:
-    provision(namespace, config(FULL), NOW_MS)
+    provision(namespace, config(FULL), Turn(NOW_MS))
     before = namespace.store.entities()
 
-    provision(namespace, config(FULL), NOW_MS + 1000)
+    provision(namespace, config(FULL), Turn(NOW_MS + 1000))
 
     assert namespace.store.entities() == before
 
@@ -73,9 +74,11 @@ def test_applying_twice_changes_nothing(namespace: Namespace) -> None:
 def test_what_differs_is_changed_and_the_rest_is_left_alone(
     namespace: Namespace,
 ) -> None:
-    provision(namespace, config(FULL), NOW_MS)
+    provision(namespace, config(FULL), Turn(NOW_MS))
     provision(
-        namespace, config("queues: [{name: other, lock_duration: PT7S}]"), NOW_MS + 1
+        namespace,
+        config("queues: [{name: other, lock_duration: PT7S}]"),
+        Turn(NOW_MS + 1),
     )
 
     assert namespace.entities.get(EntityPath("other")).lock_ms == 7000
@@ -85,11 +88,11 @@ def test_what_differs_is_changed_and_the_rest_is_left_alone(
 def test_rules_of_a_known_subscription_are_added_and_changed(
     namespace: Namespace,
 ) -> None:
-    provision(namespace, config(FULL), NOW_MS)
+    provision(namespace, config(FULL), Turn(NOW_MS))
     text = """topics: [{name: events, subscriptions: [{name: big, rules: [
         {name: r, filter: {sql: 'a > 2'}}, {name: s, filter: {'false': {}}}]}]}]"""
 
-    provision(namespace, config(text), NOW_MS + 1)
+    provision(namespace, config(text), Turn(NOW_MS + 1))
 
     rules = namespace.entities.get(EntityPath("events", "big")).rules
     assert list(rules) == ["r", "s"]
@@ -98,7 +101,7 @@ def test_rules_of_a_known_subscription_are_added_and_changed(
 
 
 def test_a_rule_that_a_client_added_survives(namespace: Namespace) -> None:
-    provision(namespace, config(FULL), NOW_MS)
+    provision(namespace, config(FULL), Turn(NOW_MS))
     subscription = namespace.entities.get(EntityPath("events", "all"))
     (read,) = config(
         "topics: [{name: t, subscriptions: [{name: s, rules: [{name: mine}]}]}]"
@@ -106,7 +109,7 @@ def test_a_rule_that_a_client_added_survives(namespace: Namespace) -> None:
     mine = read.subscriptions[0].rules[0]
     namespace.entities.add_rule(subscription, mine, NOW_MS)
 
-    provision(namespace, config(FULL), NOW_MS + 1)
+    provision(namespace, config(FULL), Turn(NOW_MS + 1))
 
     assert sorted(subscription.rules) == ["$default", "mine"]
 
@@ -131,7 +134,7 @@ def test_a_rule_that_a_client_added_survives(namespace: Namespace) -> None:
 def test_what_cannot_be_is_refused_by_name(
     namespace: Namespace, before: str, after: str, problem: str
 ) -> None:
-    provision(namespace, config(before or "queues: []"), NOW_MS)
+    provision(namespace, config(before or "queues: []"), Turn(NOW_MS))
 
     with pytest.raises(ConfigError, match=problem):
-        provision(namespace, config(after), NOW_MS)
+        provision(namespace, config(after), Turn(NOW_MS))

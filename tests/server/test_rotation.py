@@ -22,8 +22,8 @@ from twinbus.core.rights import AuthorizationRule, Right
 from twinbus.core.sas import DEV_KEY_TEXT, Secret
 from twinbus.errors import StoreFault
 from twinbus.server.broker import keys
-from twinbus.server.broker.maintenance import in_turn
 from twinbus.server.broker.namespace import Namespace
+from twinbus.server.broker.turn import Turn
 from twinbus.server.setup.config import NamespaceConfig
 from twinbus.wire.events import Detached, Event
 from twinbus.wire.link import Link
@@ -213,14 +213,17 @@ async def test_a_rotation_that_the_disk_did_not_take_did_not_happen(
     await cbs.sign("", ROOT, old.primary_key.reveal())
     link = await sender(client)
 
-    def fails(namespace: Namespace, now_ms: int) -> None:
+    def fails(namespace: Namespace, turn: Turn) -> None:
         namespace.change_rules(
-            lambda store: keys.regenerate_key(store, ROOT, now_ms, secondary=False)
+            lambda store: keys.regenerate_key(
+                store, ROOT, turn.now_ms, secondary=False
+            ),
+            turn,
         )
         raise StoreFault("The disk is full.")
 
     with pytest.raises(StoreFault):
-        await in_turn(host, fails)
+        await host.run(fails)
     host.try_recover()
 
     assert site.rules[ROOT] == old
@@ -233,14 +236,14 @@ async def test_a_rotation_that_the_disk_did_not_take_did_not_happen(
 
 
 async def change_own(site: UpkeepSite, *rules: AuthorizationRule) -> None:
-    def change(namespace: Namespace, now_ms: int) -> None:
+    def change(namespace: Namespace, turn: Turn) -> None:
         entity = namespace.entities.find("q2")
         assert entity is not None
         assert isinstance(entity.description, QueueDescription)
         changed = replace(entity.description, authorization_rules=rules)
-        namespace.entities.update(changed, now_ms)
+        namespace.entities.update(changed, turn)
 
-    await in_turn(site.server.host, change)
+    await site.server.host.run(change)
 
 
 @pytest.mark.parametrize("key", ["own 1", "own 2"])
@@ -270,9 +273,9 @@ async def test_a_claim_on_a_deleted_queue_does_not_reach_its_successor(
     assert not is_refused(await sender(client, "q2"))
 
     assert (await site.ask("DELETE", "/q2")).status == 200
-    await in_turn(
-        site.server.host,
-        lambda namespace, now: namespace.entities.create(QueueDescription("q2"), now),
+    queue = QueueDescription("q2")
+    await site.server.host.run(
+        lambda namespace, turn: namespace.entities.create(queue, turn.now_ms)
     )
 
     assert is_refused(await sender(client, "q2"))

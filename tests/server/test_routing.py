@@ -13,6 +13,7 @@ from twinbus.errors import Bug, StoreFault
 from twinbus.server.broker.entities import Entity
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.routing import DESCRIPTION
+from twinbus.server.broker.turn import Turn
 from twinbus.store.base import DEAD_LETTER, Stored
 from twinbus.store.sqlite.store import SqliteStore
 from twinbus.wire.message import sections
@@ -43,7 +44,7 @@ class Topic:
         payload = sections.encode_message(b"x", {sections.MESSAGE_ID: "m"})
         message = sections.parse(payload)
         message.bare = sections.with_application_properties(message.bare, properties)
-        self.namespace.send(self.topic, [message], NOW_MS)
+        self.namespace.send(self.topic, [message], Turn(NOW_MS))
 
     def kept(self, which: int = 0) -> list[Stored]:
         return self.store.peek(self.subscription.id + which, 1, 10, NOW_MS, None)

@@ -19,9 +19,9 @@ from twinbus.core.rule import default_rule
 from twinbus.errors import StoreFault
 from twinbus.server.broker.entities import Description, Entity
 from twinbus.server.broker.host import Host
-from twinbus.server.broker.maintenance import in_turn
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.routing import DESCRIPTION, REASON
+from twinbus.server.broker.turn import Turn
 from twinbus.server.setup.config import NamespaceConfig, SubscriptionConfig, TopicConfig
 from twinbus.store.base import DEAD_LETTER, TRANSFER_DEAD_LETTER, Record, Stored
 from twinbus.store.sqlite.store import SqliteStore
@@ -75,7 +75,7 @@ class Bench:
         fields = {sections.MESSAGE_ID: name}
         message = sections.parse(sections.encode_message(b"x", fields))
         message.scheduled_ms = due_ms
-        self.namespace.send(entity, [message], NOW_MS)
+        self.namespace.send(entity, [message], Turn(NOW_MS))
 
     def kept(self, entity: Entity, which: int = 0) -> list[Stored]:
         return self.store.peek(entity.id + which, 1, 10, LATER_MS, None)
@@ -103,10 +103,10 @@ def test_a_message_of_a_topic_goes_to_its_transfer_dead_letter_queue(
     queue = bench.queue("q")
     bench.send(topic, "bad", LATER_MS)
     bench.send(queue, "good", LATER_MS)
-    bench.namespace.router.ready.clear()
     bench.breaks(second)
+    turn = Turn(LATER_MS)
 
-    bench.namespace.tick(LATER_MS)
+    bench.namespace.tick(turn)
 
     text = bench.set_aside(topic, TRANSFER_DEAD_LETTER)
     assert text == (
@@ -118,7 +118,7 @@ def test_a_message_of_a_topic_goes_to_its_transfer_dead_letter_queue(
     assert [bench.store.counts(one.id).active for one in (first, second)] == [0, 0]
     assert len(bench.kept(queue)) == 1
     waiting = {queue.id, topic.id + TRANSFER_DEAD_LETTER}
-    assert bench.namespace.router.ready == waiting
+    assert turn.ready == waiting
     assert bench.namespace.next_tick_ms() is None
 
 
@@ -127,7 +127,7 @@ def test_a_message_of_a_queue_goes_to_its_dead_letter_queue(bench: Bench) -> Non
     bench.send(queue, "bad", LATER_MS)
     bench.breaks(queue)
 
-    bench.namespace.tick(LATER_MS)
+    bench.namespace.tick(Turn(LATER_MS))
 
     assert "ZeroDivisionError" in bench.set_aside(queue)
     assert queue.dead_lettered == 1
@@ -164,7 +164,7 @@ def test_a_dead_letter_that_cannot_be_forwarded_stays(
     queue = bench.make(description)
     end(bench, queue)
 
-    bench.namespace.tick(LATER_MS)
+    bench.namespace.tick(Turn(LATER_MS))
 
     assert "could not be dead-lettered. Zero" in bench.set_aside(queue)
     assert queue.dead_lettered == 1
@@ -179,7 +179,7 @@ def test_a_fault_of_the_store_fails_the_turn(bench: Bench) -> None:
     bench.breaks(queue, StoreFault("the disk is gone"))
 
     with pytest.raises(StoreFault):
-        bench.namespace.tick(LATER_MS)
+        bench.namespace.tick(Turn(LATER_MS))
 
 
 def test_an_idle_entity_that_cannot_be_deleted_stays_as_it_is(bench: Bench) -> None:
@@ -187,12 +187,13 @@ def test_an_idle_entity_that_cannot_be_deleted_stays_as_it_is(bench: Bench) -> N
     below = bench.make(SubscriptionDescription("t", "s"))
     other = bench.make(QueueDescription("q", auto_delete_on_idle_ms=IDLE_MS))
     bench.breaks(topic)
+    turn = Turn(NOW_MS + IDLE_MS)
 
-    bench.namespace.tick(NOW_MS + IDLE_MS)
+    bench.namespace.tick(turn)
 
     entities = bench.namespace.entities
     assert entities.find("q") is None
-    assert bench.namespace.deleted == [other]
+    assert turn.deleted == [other.id]
     assert entities.find("t") is topic
     assert topic.subscriptions == {"s": below}
     assert bench.store.counts(below.id).active == 0
@@ -208,12 +209,12 @@ async def test_other_clients_are_served_in_the_same_turn(bench: Bench) -> None:
     bench.breaks(bad)
     host = Host(bench.namespace, ManualClock(LATER_MS))
 
-    def work(namespace: Namespace, now_ms: int) -> None:
+    def work(namespace: Namespace, turn: Turn) -> None:
         entity = namespace.entities.get(EntityPath("good"))
         message = sections.parse(sections.encode_message(b"x"))
-        namespace.send(entity, [message], now_ms)
+        namespace.send(entity, [message], turn)
 
-    await in_turn(host, work)
+    await host.run(work)
 
     bench.store.begin()
     assert bench.store.counts(good.id).active == 3
@@ -236,12 +237,12 @@ async def test_what_a_topic_set_aside_can_be_received(tmp_path: Path) -> None:
     )
     async with desk_at(tmp_path, config) as desk:
 
-        def fill(namespace: Namespace, now_ms: int) -> None:
+        def fill(namespace: Namespace, turn: Turn) -> None:
             topic = namespace.entities.get(EntityPath("events"))
             container = topic.id + TRANSFER_DEAD_LETTER
-            namespace.store.append(container, [Record(b"", BODY)], now_ms)
+            namespace.store.append(container, [Record(b"", BODY)], turn.now_ms)
 
-        await in_turn(desk.server.host, fill)
+        await desk.server.host.run(fill)
         delivery = await desk.receive("events/$Transfer/$DeadLetterQueue")
         assert delivery.payload.endswith(BODY)
         await desk.client.receiver(desk.session, "events", credit=1)

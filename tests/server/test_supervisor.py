@@ -142,7 +142,7 @@ async def test_without_dev_no_key_leaves_the_server(
     caplog.set_level(logging.DEBUG)
     async with running(options(tmp_path, dev=False)) as (supervisor, ready):
         host = supervisor.ports["contoso"].host
-        (root,) = supervisor.rules_of(host, "")
+        (root,) = host.namespace.rules_of("")
 
         assert root.primary_key.reveal() not in f"{ready} {caplog.text}"
         assert DEV_KEY_TEXT not in [key.reveal() for key in root.keys if key]
@@ -155,9 +155,9 @@ async def test_without_dev_no_key_leaves_the_server(
 async def test_keys_and_entities_survive_a_restart(tmp_path: Path) -> None:
     asked = options(tmp_path, dev=False)
     async with running(asked) as (supervisor, _):
-        before = supervisor.rules_of(supervisor.ports["contoso"].host, "")
+        before = supervisor.ports["contoso"].host.namespace.rules_of("")
     async with running(asked) as (supervisor, _):
-        after = supervisor.rules_of(supervisor.ports["contoso"].host, "")
+        after = supervisor.ports["contoso"].host.namespace.rules_of("")
 
     assert before == after
 
@@ -177,7 +177,7 @@ async def test_rules_come_from_the_namespace_and_from_entities(tmp_path: Path) -
         host = supervisor.ports["contoso"].host
 
         def found(key: str) -> list[str]:
-            return [rule.name for rule in supervisor.rules_of(host, key)]
+            return [rule.name for rule in host.namespace.rules_of(key)]
 
         assert found("") == [keys.ROOT_RULE_NAME, "n"]
         assert found("orders") == ["q"]

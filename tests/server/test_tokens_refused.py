@@ -26,8 +26,8 @@ from twinbus.core.rights import AuthorizationRule, Right
 from twinbus.core.sas import Secret, make_token
 from twinbus.server.access.failures import TOO_MANY
 from twinbus.server.broker import keys
-from twinbus.server.broker.maintenance import in_turn
 from twinbus.server.broker.namespace import Namespace
+from twinbus.server.broker.turn import Turn
 from twinbus.server.setup.config import NamespaceConfig
 from twinbus.server.setup.server import open_namespace
 from twinbus.wire.performatives import Attach, Source, Target
@@ -256,14 +256,14 @@ async def test_a_rotated_key_of_a_queue_ends_at_once(
 async def change_rules(server: RawServer, rule: AuthorizationRule) -> None:
     """Give the queue another rule, as the administration API does."""
 
-    def change(namespace: Namespace, now_ms: int) -> None:
+    def change(namespace: Namespace, turn: Turn) -> None:
         entity = namespace.entities.find("orders")
         assert entity is not None
         assert isinstance(entity.description, QueueDescription)
         changed = replace(entity.description, authorization_rules=(rule,))
-        namespace.entities.update(changed, now_ms)
+        namespace.entities.update(changed, turn)
 
-    await in_turn(server.host, change)
+    await server.host.run(change)
 
 
 async def test_a_token_of_before_a_rotation_is_refused_after_a_restart(

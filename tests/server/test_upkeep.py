@@ -22,7 +22,7 @@ from twinbus.core.names import EntityPath
 from twinbus.core.rights import AuthorizationRule, Right
 from twinbus.core.rule import default_rule
 from twinbus.core.sas import Secret
-from twinbus.server.broker.maintenance import in_turn
+from twinbus.server.broker.turn import Turn
 from twinbus.server.http.upkeep_paths import Chore, find_task
 from twinbus.server.setup.config import NamespaceConfig, SubscriptionConfig, TopicConfig
 from twinbus.store.base import DEAD_LETTER, Record
@@ -58,14 +58,15 @@ async def site(tmp_path: Path) -> AsyncIterator[UpkeepSite]:
 
 
 async def fill(site: UpkeepSite, key: str, messages: int, dead: int = 0) -> None:
-    def work(namespace: Any, now_ms: int) -> None:
+    def work(namespace: Any, turn: Turn) -> None:
+        now_ms = turn.now_ms
         entity = namespace.entities.find(key)
         records = [Record(b"", b"message")]
         namespace.store.append(entity.id, records * messages, now_ms)
         if dead:
             namespace.store.append(entity.id + DEAD_LETTER, records * dead, now_ms)
 
-    await in_turn(site.server.host, work)
+    await site.server.host.run(work)
 
 
 def held(site: UpkeepSite, key: str) -> int:
@@ -126,9 +127,9 @@ async def test_a_request_for_another_instance_changes_nothing(
 async def test_a_reset_brings_back_the_first_day(site: UpkeepSite) -> None:
     before = site.rules
     await fill(site, "q", 3)
-    await in_turn(
-        site.server.host,
-        lambda namespace, now: namespace.entities.create(QueueDescription("x"), now),
+    queue = QueueDescription("x")
+    await site.server.host.run(
+        lambda namespace, turn: namespace.entities.create(queue, turn.now_ms)
     )
     client, link = await sender(site, "q")
 

@@ -17,6 +17,7 @@ from twinbus.client.receiver import ReceiveOptions
 from twinbus.client.sync.connection import Connection
 from twinbus.core.names import parse_address
 from twinbus.server.broker.namespace import Namespace
+from twinbus.server.broker.turn import Turn
 from twinbus.spark.connections import connection_for
 from twinbus.spark.options import ACCESS, Options
 from twinbus.testing.namespace import ServedNamespace
@@ -80,8 +81,8 @@ class Bus:
         """How many messages there are, locked ones included."""
         address = parse_address(path)
 
-        def count(namespace: Namespace, now_ms: int) -> int:
-            del now_ms
+        def count(namespace: Namespace, turn: Turn) -> int:
+            del turn
             entity = namespace.entities.get(address)
             container = entity.container(address.sub_queue)
             return namespace.store.counts(container).active

@@ -23,6 +23,7 @@ from twinbus.core.rule import RuleDescription
 from twinbus.errors import TwinbusError
 from twinbus.server.broker.entities import Entity
 from twinbus.server.broker.namespace import Namespace
+from twinbus.server.broker.turn import Turn
 from twinbus.store.base import Lock, SessionGrant, Stored
 from twinbus.store.sqlite.store import SqliteStore
 from twinbus.wire.message import sections
@@ -79,7 +80,7 @@ class Story:
         options = dict(word.split("=", 1) for word in words[3:] if _is_option(word))
         plain = [word for word in words[3:] if not _is_option(word)]
         self.store.begin()
-        while self.namespace.tick(self.now_ms):
+        while self.namespace.tick(Turn(self.now_ms)):
             pass
         try:
             seen = command(*plain, **options)
@@ -128,7 +129,7 @@ class Story:
 
     def do_delete(self, path: str) -> str:
         """Delete an entity."""
-        self.namespace.delete(parse_address(path))
+        self.namespace.delete(parse_address(path), Turn(self.now_ms))
         return "ok"
 
     def do_status(self, path: str, status: str) -> str:
@@ -139,7 +140,7 @@ class Story:
 
         entity = self._entity(path)
         self.namespace.entities.update(
-            replace(entity.description, status=EntityStatus(status)), self.now_ms
+            replace(entity.description, status=EntityStatus(status)), Turn(self.now_ms)
         )
         return "ok"
 
@@ -148,7 +149,7 @@ class Story:
     def do_send(self, path: str, **options: str) -> str:
         """Send id=, several with commas; session=, ttl=, at=, label=, size=."""
         messages = [_message(one, options) for one in options["id"].split(",")]
-        numbers = self.namespace.send(self._entity(path), messages, self.now_ms)
+        numbers = self.namespace.send(self._entity(path), messages, Turn(self.now_ms))
         return ",".join(str(number) for number in numbers)
 
     def do_cancel(self, path: str, number: str) -> str:
@@ -222,23 +223,23 @@ class Story:
 
     def do_abandon(self, name: str, by: str = "R") -> str:
         """Give a message back."""
-        self.namespace.abandon(self.locks[by, name], None, self.now_ms)
+        self.namespace.abandon(self.locks[by, name], None, Turn(self.now_ms))
         return "ok"
 
     def do_release(self, name: str, by: str = "R") -> str:
         """Give a message back uncounted."""
-        self.namespace.release([self.locks[by, name]], self.now_ms)
+        self.namespace.unlock([self.locks[by, name]], Turn(self.now_ms))
         return "ok"
 
     def do_defer(self, name: str, by: str = "R") -> str:
         """Set a message aside."""
-        self.namespace.defer(self.locks[by, name], None, self.now_ms)
+        self.namespace.defer(self.locks[by, name], None, Turn(self.now_ms))
         return "ok"
 
     def do_bury(self, name: str, by: str = "R", reason: str = "because") -> str:
         """Dead-letter a message."""
         marks = {"DeadLetterReason": reason}
-        self.namespace.dead_letter(self.locks[by, name], marks, self.now_ms)
+        self.namespace.dead_letter(self.locks[by, name], marks, Turn(self.now_ms))
         return "ok"
 
     def do_renew(self, name: str, by: str = "R", seconds: str = "30") -> str:
@@ -262,7 +263,7 @@ class Story:
     def do_leave(self, **options: str) -> str:
         """A session's receiver goes away."""
         container, grant = self.grants.pop(options["as"])
-        self.namespace.release_session(container, grant, self.now_ms)
+        self.namespace.unlock_session(container, grant, Turn(self.now_ms))
         return "ok"
 
     # -- looking -----------------------------------------------------------------------

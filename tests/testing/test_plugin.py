@@ -35,7 +35,7 @@ CONFIG = {
 
 
 def count(namespace: ServedNamespace, queue: str) -> int:
-    def active(inner: object, _now_ms: int) -> int:
+    def active(_namespace: object, _turn: object) -> int:
         entities = namespace._host.namespace.entities
         entity = entities.find(queue)
         assert entity is not None

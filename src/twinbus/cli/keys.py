@@ -139,8 +139,8 @@ def create(
         show(_shown(_remote_rule(remote, name, "listKeys", None), host), as_json)
         return
     rule = AuthorizationRule(name, rights, new_key(), new_key())
-    with opened(data, namespace, make=True) as (place, now_ms):
-        add_rule(place.store, rule, now_ms)
+    with opened(data, namespace, make=True) as (place, turn):
+        add_rule(place.store, rule, turn.now_ms)
     show(_shown(rule, host), as_json)
 
 
@@ -168,10 +168,10 @@ def regenerate(
         body = {"keyType": f"{which.title()}Key"}
         rule = _remote_rule(remote, name, "regenerateKeys", body)
     else:
-        with opened(data, namespace) as (place, now_ms):
+        with opened(data, namespace) as (place, turn):
             find_rule(place.rules, name)
             confirm(f"{what} {place_text(data, place)}", name, yes=yes)
-            rule = regenerate_key(place.store, name, now_ms, secondary=secondary)
+            rule = regenerate_key(place.store, name, turn.now_ms, secondary=secondary)
     show(_shown(rule, host), as_json)
 
 
@@ -195,8 +195,8 @@ def delete(
         confirm(f"{what} {remote}", name, yes=yes)
         remote.ask("DELETE", _path(name))
     else:
-        with opened(data, namespace) as (place, now_ms):
+        with opened(data, namespace) as (place, turn):
             find_rule(place.rules, name)
             confirm(f"{what} {place_text(data, place)}", name, yes=yes)
-            delete_rule(place.store, name, now_ms)
+            delete_rule(place.store, name, turn.now_ms)
     show({"deleted": name}, as_json)

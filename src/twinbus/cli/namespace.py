@@ -66,12 +66,12 @@ def purge(
         below = "".join(f"/{quote(part)}" for part in target.text.split("/") if part)
         show(remote.ask("POST", f"{below}/$purge"), as_json)
         return
-    with opened(data, namespace) as (place, _):
+    with opened(data, namespace) as (place, turn):
         count = messages_text(count_at(place, target))
         what = f"'{target.text}'" if path else "all entities"
         what = f"delete {count} of {what} in {place_text(data, place)}"
         confirm(what, target.text or place.name, yes=yes)
-        purged = maintenance.purge(place, target)
+        purged = maintenance.purge(place, target, turn)
     show({"purged": purged}, as_json)
 
 
@@ -103,12 +103,12 @@ def reset(
         confirm(f"delete all entities and messages of {remote}", remote.name, yes=yes)
         show(remote.ask("POST", "/$reset"), as_json)
         return
-    with opened(data, namespace) as (place, now_ms):
+    with opened(data, namespace) as (place, turn):
         wanted = _wanted(config, place.name)
         count = messages_text(count_at(place, parse_address("")))
         what = f"delete all {len(place.entities)} entities with {count}"
         confirm(f"{what} of {place_text(data, place)}", place.name, yes=yes)
-        deleted = maintenance.reset(place, wanted, now_ms)
+        deleted = maintenance.reset(place, wanted, turn)
         made = len(place.entities)
     show({"deleted": deleted, "made": made}, as_json)
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from twinbus.core.names import EntityPath
     from twinbus.server.broker.entities import Entity
     from twinbus.server.broker.namespace import Namespace
+    from twinbus.server.broker.turn import Turn
 
 DATA = Path("twinbus-data")
 
@@ -59,9 +60,10 @@ def namespace_folder(data: Path, name: str | None) -> Path:
 @contextmanager
 def opened(
     data: Path, name: str | None, *, make: bool = False
-) -> Iterator[tuple[Namespace, int]]:
-    """A namespace and the time, inside a transaction that ends with the block."""
+) -> Iterator[tuple[Namespace, Turn]]:
+    """A namespace, and a turn of it that ends with the block."""
     from twinbus.server.broker import keys
+    from twinbus.server.broker.turn import Turn
     from twinbus.server.setup.server import open_namespace
 
     if not (make and name):
@@ -71,9 +73,9 @@ def opened(
     try:
         store.begin()
         try:
-            now_ms = SystemClock().now_ms()
-            keys.ensure_root(store, now_ms)
-            yield namespace, now_ms
+            turn = Turn(SystemClock().now_ms())
+            keys.ensure_root(store, turn.now_ms)
+            yield namespace, turn
             store.commit()
         except BaseException:
             store.rollback()
@@ -99,13 +101,13 @@ def delete_entity(
     data: Path, name: str | None, path: EntityPath, kind: str, *, yes: bool
 ) -> str:
     """Delete the entity of that kind, once confirmed; returns its path."""
-    with opened(data, name) as (namespace, _):
+    with opened(data, name) as (namespace, turn):
         found = find(namespace, path, kind).path
         count = messages_text(count_at(namespace, found))
         where = place_text(data, namespace)
         what = f"delete the {kind} '{found.text}' with {count} from {where}"
         confirm(what, found.subscription or found.entity, yes=yes)
-        namespace.delete(found)
+        namespace.delete(found, turn)
     return path.text
 
 

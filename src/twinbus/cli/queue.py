@@ -40,8 +40,8 @@ def create(
     **settings: Any,
 ) -> None:
     """Create a queue."""
-    with opened(data, namespace, make=True) as (place, now_ms):
-        entity = place.entities.create(queue_from(name, settings), now_ms)
+    with opened(data, namespace, make=True) as (place, turn):
+        entity = place.entities.create(queue_from(name, settings), turn.now_ms)
         result = entity_json(entity, place.store)
     show(result, as_json)
 
@@ -83,11 +83,11 @@ def update(
     **settings: Any,
 ) -> None:
     """Change settings of a queue; the others stay as they are."""
-    with opened(data, namespace) as (place, now_ms):
+    with opened(data, namespace) as (place, turn):
         old = find(place, EntityPath(name), "queue").description
         assert isinstance(old, QueueDescription)
         new = changed_by(old, queue_from(name, settings), settings)
-        result = entity_json(place.entities.update(new, now_ms), place.store)
+        result = entity_json(place.entities.update(new, turn), place.store)
     show(result, as_json)
 
 

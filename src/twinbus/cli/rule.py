@@ -91,10 +91,10 @@ def create(
     """Add a rule; without a filter it lets every message through."""
     condition = _filter(sql, correlation, properties, nothing)
     rule = rule_from({"name": name, "filter": condition, "action": action})
-    with opened(data, namespace) as (place, now_ms):
+    with opened(data, namespace) as (place, turn):
         entity = find(place, EntityPath(topic, subscription), "subscription")
-        rule = dataclasses.replace(rule, created_at_ms=now_ms)
-        place.entities.add_rule(entity, rule, now_ms)
+        rule = dataclasses.replace(rule, created_at_ms=turn.now_ms)
+        place.entities.add_rule(entity, rule, turn.now_ms)
     show(rule_json(rule), as_json)
 
 
@@ -115,10 +115,10 @@ def update(
     """Give a rule another filter and action."""
     condition = _filter(sql, correlation, properties, nothing)
     rule = rule_from({"name": name, "filter": condition, "action": action})
-    with opened(data, namespace) as (place, now_ms):
+    with opened(data, namespace) as (place, turn):
         entity = find(place, EntityPath(topic, subscription), "subscription")
-        rule = dataclasses.replace(rule, created_at_ms=now_ms)
-        place.entities.replace_rule(entity, rule, now_ms)
+        rule = dataclasses.replace(rule, created_at_ms=turn.now_ms)
+        place.entities.replace_rule(entity, rule, turn.now_ms)
     show(rule_json(rule), as_json)
 
 
@@ -164,10 +164,10 @@ def delete(
     as_json: Json = False,
 ) -> None:
     """Delete a rule; a subscription without rules gets no messages."""
-    with opened(data, namespace) as (place, now_ms):
+    with opened(data, namespace) as (place, turn):
         entity = find(place, EntityPath(topic, subscription), "subscription")
         rule = _find_rule(entity, name)
         what = f"delete the rule '{rule.name}' of '{entity.name}'"
         confirm(f"{what} from {place_text(data, place)}", rule.name, yes=yes)
-        place.entities.remove_rule(entity, name, now_ms)
+        place.entities.remove_rule(entity, name, turn.now_ms)
     show({"deleted": f"{entity.name}/Rules/{name}"}, as_json)

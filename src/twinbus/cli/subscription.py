@@ -42,8 +42,10 @@ def create(
     **settings: Any,
 ) -> None:
     """Create a subscription."""
-    with opened(data, namespace, make=True) as (place, now_ms):
-        entity = place.entities.create(subscription_from(topic, name, settings), now_ms)
+    with opened(data, namespace, make=True) as (place, turn):
+        entity = place.entities.create(
+            subscription_from(topic, name, settings), turn.now_ms
+        )
         result = entity_json(entity, place.store)
     show(result, as_json)
 
@@ -88,11 +90,11 @@ def update(
     **settings: Any,
 ) -> None:
     """Change settings of a subscription; the others stay."""
-    with opened(data, namespace) as (place, now_ms):
+    with opened(data, namespace) as (place, turn):
         old = find(place, EntityPath(topic, name), "subscription").description
         assert isinstance(old, SubscriptionDescription)
         new = changed_by(old, subscription_from(topic, name, settings), settings)
-        result = entity_json(place.entities.update(new, now_ms), place.store)
+        result = entity_json(place.entities.update(new, turn), place.store)
     show(result, as_json)
 
 

@@ -281,7 +281,7 @@ class BlockingConnection:
         try:
             while (event := next_event()) is not None:
                 if type(event) is Delivered:
-                    event.link.owner.delivered.append(event)
+                    _owner(event.link).delivered.append(event)
                 else:
                     self._take(event)
         except PeerError as error:
@@ -292,15 +292,15 @@ class BlockingConnection:
         if isinstance(event, Disposed):
             # A session has one link.
             for link in event.session.links.values():
-                link.owner.on_disposed(event)
+                _owner(link).on_disposed(event)
         elif isinstance(event, Answered):
             for link in event.session.links.values():
-                link.owner.on_answered(event)
+                _owner(link).on_answered(event)
         elif isinstance(event, events.Detached):
-            event.link.owner.failure = remote_error(event.error, "the link")
+            _owner(event.link).failure = remote_error(event.error, "the link")
         elif isinstance(event, events.Ended):
             for link in event.session.links.values():
-                link.owner.failure = remote_error(event.error, "the session")
+                _owner(link).failure = remote_error(event.error, "the session")
         elif isinstance(event, events.Closed):
             failure = remote_error(event.error, "the connection")
             self._failure = self._failure or failure
@@ -497,3 +497,8 @@ class BlockingReceiver(_Owner):
         self.unconfirmed -= event.last - event.first + 1
         if event.state is not None and type(event.state) is not Accepted:
             self._refusals.append(_refusal(event.state))
+
+
+def _owner(link: Link) -> Any:
+    """The sender or receiver behind a link."""
+    return link.owner

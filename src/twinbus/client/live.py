@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from uuid import uuid4
 
 from twinbus import limits
@@ -235,7 +235,7 @@ class LiveConnection:
                 if type(event) is Disposed:
                     self._dispose(event)
                 elif type(event) is Delivered:
-                    event.link.owner.on_delivered(event)
+                    _end_of(event.link).on_delivered(event)
                 else:
                     self._handle(event)
         except PeerError as error:
@@ -273,10 +273,10 @@ class LiveConnection:
 
     def _handle(self, event: Event) -> None:
         if isinstance(event, Flowed | Drained):
-            event.link.owner.on_flow()
+            _end_of(event.link).on_flow()
         elif isinstance(event, Answered):
             for link in event.session.links.values():
-                link.owner.on_answered(event)
+                _end_of(link).on_answered(event)
         elif isinstance(event, Attached):
             self._attached(event.link)
         elif isinstance(event, Detached):
@@ -296,7 +296,7 @@ class LiveConnection:
 
     def _attached(self, link: Link) -> None:
         if link.owner is not None:
-            link.owner.on_attached()
+            _end_of(link).on_attached()
         elif link.state is LinkState.ASKED:
             link.refuse(Error("amqp:not-allowed", "A client takes no links."))
 
@@ -310,8 +310,9 @@ class LiveConnection:
 
     def _ended(self, link: Link, failure: RemoteError) -> None:
         if link.owner is not None:
-            self.links.discard(link.owner)
-            link.owner.on_ended(failure)
+            end = _end_of(link)
+            self.links.discard(end)
+            end.on_ended(failure)
 
     def _close(self, error: Error | None) -> None:
         self.flush()
@@ -322,3 +323,8 @@ class LiveConnection:
         if error is not None:
             failure.condition = str(error.condition)
         self.fail(failure)
+
+
+def _end_of(link: Link) -> LiveLink:
+    """The client's end of a link."""
+    return cast("LiveLink", link.owner)

@@ -51,6 +51,31 @@ TRANSFER_DEAD_LETTER = 2
 PROBE = 0
 
 
+def container_of(id: int) -> int:
+    """The container that a message's id begins with."""
+    return id >> SEQUENCE_BITS
+
+
+def sequence_of(id: int) -> int:
+    """The sequence number that a message's id ends with."""
+    return id & SEQUENCE_MASK
+
+
+def id_of(container: int, sequence: int) -> int:
+    """The id of a message."""
+    return container << SEQUENCE_BITS | sequence
+
+
+def entity_of(container: int) -> int:
+    """The entity that a container belongs to."""
+    return container & -CONTAINERS_PER_ENTITY
+
+
+def is_sub_queue(container: int) -> bool:
+    """Whether a container is a dead-letter queue of its entity."""
+    return container & (CONTAINERS_PER_ENTITY - 1) != 0
+
+
 class State(IntEnum):
     """Where a message is; the values are those of `x-opt-message-state`."""
 

@@ -16,7 +16,7 @@ import datetime as dt
 import json
 import tempfile
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
@@ -29,8 +29,9 @@ from twinbus.core.rule import DEFAULT_RULE_NAME
 from twinbus.core.sas import DEV_KEY_NAME, DEV_KEY_TEXT
 from twinbus.errors import ConfigError
 from twinbus.server.broker.host import Host
-from twinbus.server.broker.maintenance import in_turn, purge_in_turn, reset_in_turn
+from twinbus.server.broker.maintenance import purge, reset
 from twinbus.server.broker.namespace import Namespace
+from twinbus.server.broker.turn import Command, Turn
 from twinbus.server.setup.config import NamespaceConfig, load_config, parse_config
 from twinbus.server.setup.listener import KINDS, ListenOptions
 from twinbus.server.setup.server import ServerOptions, Supervisor
@@ -164,14 +165,14 @@ class ServedNamespace:
     def create_queue(self, name: str, **settings: Any) -> str:
         """Create a queue and return its name; settings are those of a config file."""
         [queue] = _parse({"queues": [{"name": name, **settings}]}).queues
-        self.run(lambda namespace, now_ms: namespace.entities.create(queue, now_ms))
+        self.run(lambda names, turn: names.entities.create(queue, turn.now_ms))
         return name
 
     def create_topic(self, name: str, **settings: Any) -> str:
         """Create a topic and return its name."""
         [topic] = _parse({"topics": [{"name": name, **settings}]}).topics
         description = topic.description
-        self.run(lambda names, now_ms: names.entities.create(description, now_ms))
+        self.run(lambda names, turn: names.entities.create(description, turn.now_ms))
         for subscription in settings.get("subscriptions", ()):
             given = _entity(subscription)
             self.create_subscription(name, given.pop("name"), **given)
@@ -185,8 +186,9 @@ class ServedNamespace:
         ).topics
         [subscription] = parsed.subscriptions
 
-        def create(namespace: Namespace, now_ms: int) -> None:
+        def create(namespace: Namespace, turn: Turn) -> None:
             entities = namespace.entities
+            now_ms = turn.now_ms
             entity = entities.create(subscription.description, now_ms)
             if settings.get("rules"):
                 entities.remove_rule(entity, DEFAULT_RULE_NAME, now_ms)
@@ -199,7 +201,7 @@ class ServedNamespace:
 
     def delete(self, path: str) -> None:
         """Delete a queue, a topic or `topic/Subscriptions/name` with its messages."""
-        self.run(lambda namespace, _: namespace.delete(parse_address(path)))
+        self.run(lambda names, turn: names.delete(parse_address(path), turn))
 
     # -- messages and time ---------------------------------------------------------
 
@@ -209,11 +211,11 @@ class ServedNamespace:
         The path of a dead-letter queue means that one alone. Locks, sessions and the
         memory of message ids go as well.
         """
-        return self._thread.run(purge_in_turn(self._host, parse_address(path)))
+        return self.run(lambda names, turn: purge(names, parse_address(path), turn))
 
     def reset(self) -> None:
         """Forget everything: what is left is as it was at the start, and empty."""
-        self._thread.run(reset_in_turn(self._host, self._config))
+        self.run(lambda names, turn: reset(names, self._config, turn))
 
     def advance(self, seconds: float) -> None:
         """Let time pass, and return when all that it brings has happened.
@@ -227,9 +229,9 @@ class ServedNamespace:
             )
         self._thread.run(_advance(self._host, self._clock, round(seconds * 1000)))
 
-    def run(self, work: Callable[[Namespace, int], T]) -> T:
-        """Call `work(namespace, now_ms)` inside the server, in a transaction."""
-        return self._thread.run(in_turn(self._host, work))
+    def run(self, work: Command[T]) -> T:
+        """Call `work(namespace, turn)` inside the server, in a transaction."""
+        return self._thread.run(self._host.run(work))
 
     def _close_clients(self) -> None:
         for client in self._clients:
@@ -241,7 +243,7 @@ async def _advance(host: Host, clock: ManualClock, milliseconds: int) -> None:
     host.tick()
     seen: int | None = None
     while True:
-        await in_turn(host, lambda _namespace, _now_ms: None)
+        await host.run(lambda _namespace, _turn: None)
         due_ms = host.namespace.next_tick_ms()
         is_late = due_ms is not None and due_ms <= clock.now_ms()
         # What is due but stays as it is waits for something else than time.

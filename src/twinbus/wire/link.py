@@ -82,7 +82,7 @@ class Link:
         self.settled_by_us = False
         self.peer_attach = Attach()
         # Whatever stands behind the link, for its user alone.
-        self.owner: Any = None
+        self.owner: object = None
         self._assembly: Delivered | None = None
         self._assembly_parts: list[bytes] = []
         self._assembly_size = 0

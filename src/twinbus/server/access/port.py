@@ -8,12 +8,11 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from twinbus import limits
-from twinbus.core.rights import AuthorizationRule
 from twinbus.server.access.failures import Failures
 from twinbus.server.broker.host import Host
 from twinbus.wire.types import Symbol, UShort
@@ -39,8 +38,6 @@ class NamespacePort:
     """The way into a namespace."""
 
     host: Host
-    # The rules of a scope: the namespace for the empty key, else a queue or topic.
-    rules_of: Callable[[Host, str], Sequence[AuthorizationRule]]
     # What proves bearer tokens for a namespace, where they are accepted.
     tokens_of: Callable[[Host], BearerTokens | None] = lambda _host: None
     # Other namespaces of the process, by the first label of their host name.

@@ -13,6 +13,7 @@ from twinbus.core.names import CBS, EntityPath, SubQueue, parse_address
 from twinbus.core.rights import Operation
 from twinbus.errors import CallerError, EntityDisabled, InvalidField
 from twinbus.server.amqp.claims import CbsNode
+from twinbus.server.amqp.node import Node
 from twinbus.server.amqp.receiving import ReceiveNode
 from twinbus.server.amqp.replies import ReplyNode
 from twinbus.server.amqp.requests import ManagementNode
@@ -57,17 +58,19 @@ def attach(connection: ServerConnection, link: Link) -> None:
         if link.sends:
             link.owner = ReplyNode(connection, link, CBS)
         else:
-            link.owner = CbsNode(connection)
+            link.owner = CbsNode(connection, link)
         _accept_request_link(link)
         return
     if path.management:
         connection.claims.allow(Operation.MANAGEMENT_LINK, path)
         connection.host.namespace.entities.get(path)
+        node: Node
         if link.sends:
-            link.owner = ReplyNode(connection, link, path.scope_key)
+            node = ReplyNode(connection, link, path.scope_key)
         else:
-            link.owner = ManagementNode(connection, path)
-        _remember(connection, link, Operation.MANAGEMENT_LINK, path)
+            node = ManagementNode(connection, link, path)
+        link.owner = node
+        _remember(node, Operation.MANAGEMENT_LINK, path)
         _accept_request_link(link)
     elif link.sends:
         _attach_receiver(connection, link, path)
@@ -75,14 +78,12 @@ def attach(connection: ServerConnection, link: Link) -> None:
         _attach_sender(connection, link, path)
 
 
-def _remember(
-    connection: ServerConnection, link: Link, operation: Operation, path: EntityPath
-) -> None:
+def _remember(node: Node, operation: Operation, path: EntityPath) -> None:
     """Note what the link needs, for when the claim ends or the entity goes."""
-    link.owner.needed = (operation, path)
-    entity = connection.host.namespace.entities.find(path.key)
+    node.needed = (operation, path)
+    entity = node.connection.host.namespace.entities.find(path.key)
     if entity is not None:
-        connection.host.know_link(entity.id, link, connection)
+        node.belongs_to(entity.id)
 
 
 def _accept_request_link(link: Link) -> None:
@@ -102,8 +103,9 @@ def _attach_sender(connection: ServerConnection, link: Link, path: EntityPath) -
         )
     if not entity.description.status.can_send:
         raise EntityDisabled(f"'{entity.name}' is disabled for sending.")
-    link.owner = SendNode(connection, link, entity)
-    _remember(connection, link, Operation.SEND_LINK, path)
+    node = SendNode(connection, link, entity)
+    link.owner = node
+    _remember(node, Operation.SEND_LINK, path)
     link.max_message_bytes = entity.message_bytes_max
     link.accept(answer_attach(link))
     link.credit_window = limits.CREDIT_WINDOW
@@ -127,8 +129,7 @@ def _attach_receiver(
     _check_session_fits(entity, path, by_session)
     node = ReceiveNode(connection, link, entity, entity.container(path.sub_queue))
     link.max_message_bytes = entity.message_bytes_max
-    node.needed = (Operation.RECEIVE_LINK, path)
-    connection.host.know_link(entity.id, link, connection)
+    _remember(node, Operation.RECEIVE_LINK, path)
     if by_session:
         assert source.filter is not None
         SessionWait(node, session_name(source.filter)).open()
@@ -150,26 +151,23 @@ def _check_session_fits(entity: Entity, path: EntityPath, by_session: bool) -> N
         )
 
 
-class CoordinatorNode:
-    """Our end of the link on which transactions are declared."""
+class CoordinatorNode(Node):
+    """Our end of the link on which transactions are declared.
 
-    def __init__(self, connection: ServerConnection) -> None:
-        self._connection = connection
-        # The right that the link needs; its claim may end.
-        self.needed = (Operation.COORDINATOR_LINK, EntityPath(""))
+    Transactions that are not discharged when it closes end by themselves.
+    """
 
     def on_delivery(self, delivery: Delivered) -> None:
         """Declare or discharge."""
-        self._connection.transactions.on_request(delivery.link, delivery)
-
-    def on_closed(self) -> None:
-        """Transactions that are not discharged end by themselves."""
+        self.connection.transactions.on_request(delivery.link, delivery)
 
 
 def _attach_coordinator(connection: ServerConnection, link: Link) -> None:
     if link.sends:
         raise InvalidField("A coordinator sends nothing: attach as a sender.")
-    node = CoordinatorNode(connection)
-    connection.claims.allow(*node.needed)
+    needed = (Operation.COORDINATOR_LINK, EntityPath(""))
+    connection.claims.allow(*needed)
+    node = CoordinatorNode(connection, link)
+    node.needed = needed
     link.owner = node
     _accept_request_link(link)

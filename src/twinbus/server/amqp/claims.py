@@ -19,6 +19,7 @@ from twinbus.core.rights import (
 )
 from twinbus.errors import EntityNotFound, TwinbusError, Unauthorized
 from twinbus.server.access.jwt import claim_from
+from twinbus.server.amqp.node import Node
 from twinbus.server.amqp.replies import reply_node
 from twinbus.wire.events import Delivered
 from twinbus.wire.message.sections import Request, encode_reply
@@ -73,8 +74,7 @@ class Claims:
         self._by_audience = {key: claim for key, claim in found.items() if claim}
 
     def _rules_of(self, scope_key: str) -> Sequence[AuthorizationRule]:
-        connection = self._connection
-        return connection.port.rules_of(connection.host, scope_key)
+        return self._connection.host.namespace.rules_of(scope_key)
 
     def next_end_s(self) -> int | None:
         """When the next of the live claims ends; those that have ended are dropped."""
@@ -87,15 +87,12 @@ class Claims:
         return self._connection.host.token_clock.now_ms() // 1000
 
 
-class CbsNode:
+class CbsNode(Node):
     """Our end of the link on which a client puts tokens."""
-
-    def __init__(self, connection: ServerConnection) -> None:
-        self._connection = connection
 
     def on_delivery(self, delivery: Delivered) -> None:
         """A token came."""
-        connection = self._connection
+        connection = self.connection
         session = delivery.link.session
         if not delivery.settled:
             session.answer(delivery.delivery_id, delivery.delivery_id, _ACCEPTED)
@@ -110,9 +107,6 @@ class CbsNode:
             node.send(encode_reply(request.message_id, properties, None))
         connection.flush_soon()
 
-    def on_closed(self) -> None:
-        """Claims belong to the connection and outlive the link."""
-
     def _decide(self, request: Request) -> tuple[int, str]:
         properties = request.application_properties
         audience = properties.get("name")
@@ -121,12 +115,13 @@ class CbsNode:
         if not isinstance(audience, str) or not isinstance(request.body, str):
             return 400, "put-token needs the property 'name' and a token as its body."
         try:
-            claim = self._connection.claims.put(audience, request.body)
+            claim = self.connection.claims.put(audience, request.body)
         except EntityNotFound as error:
             return 404, error.text
         except Unauthorized as error:
             return 401, error.text
         except TwinbusError as error:
             return 400, error.text
-        self._connection.claimed(claim)
+        # Claims belong to the connection and outlive the link.
+        self.connection.claimed(claim)
         return 202, "Accepted"

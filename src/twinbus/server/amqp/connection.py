@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, cast
+from typing import cast
 
 from twinbus import limits
 from twinbus.core.rights import Claim
@@ -17,10 +17,13 @@ from twinbus.errors import LimitExceeded, PeerError, TwinbusError, Unauthorized
 from twinbus.server.access.port import NamespacePort
 from twinbus.server.amqp.attaching import answer_attach, attach
 from twinbus.server.amqp.claims import Claims
+from twinbus.server.amqp.node import Node
 from twinbus.server.amqp.receiving import ReceiveNode
-from twinbus.server.amqp.replies import wire_error
+from twinbus.server.amqp.replies import UnreadBytes, wire_error
 from twinbus.server.amqp.transactions import Transactions
 from twinbus.server.broker.host import Host
+from twinbus.server.broker.turn import Room
+from twinbus.store.base import SessionGrant
 from twinbus.wire.connection import Connection, ConnectionState
 from twinbus.wire.events import (
     Attached,
@@ -32,6 +35,7 @@ from twinbus.wire.events import (
     Event,
     Flowed,
     Opened,
+    Outgoing,
 )
 from twinbus.wire.link import Link, LinkState
 from twinbus.wire.performatives import (
@@ -63,9 +67,13 @@ class ServerConnection(asyncio.Protocol):
         self.transactions = Transactions(self)
         # The peer does not read what it is sent.
         self.congested = False
-        # Replies that are made and not yet written, and messages of a turn under way.
+        # Whether messages are taken for the client; shared with turns.
+        self.room = Room()
+        # Session locks that links of this connection hold, by container and name.
+        self.grants: dict[tuple[int, str], SessionGrant] = {}
+        # Replies on links that wait for credit, and all that the client has not read.
         self.reply_bytes = 0
-        self.staged_bytes = 0
+        self._unread = UnreadBytes()
         self.peer = "?"
         self.address = ""
         self._loop = asyncio.get_running_loop()
@@ -121,12 +129,13 @@ class ServerConnection(asyncio.Protocol):
         self.flush()
 
     def _deliver(self, delivery: Delivered) -> None:
-        """Hand a message to its node; one that nobody can read costs its link alone."""
+        """Hand a message to its node; one that cannot be read costs its link alone."""
         link = delivery.link
-        if link.owner is None:
+        node = link.owner
+        if not isinstance(node, Node):
             return
         try:
-            link.owner.on_delivery(delivery)
+            node.on_delivery(delivery)
         except PeerError as error:
             log.warning("detaching a link of %s: %s", self.peer, error.text)
             link.detach(wire_error(error))
@@ -162,6 +171,7 @@ class ServerConnection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """The peer reads too slowly."""
         self.congested = True
+        self.check_room()
         assert self._transport is not None
         self._transport.pause_reading()
         seconds = limits.WRITE_STALL_SECONDS_MAX
@@ -175,10 +185,19 @@ class ServerConnection(asyncio.Protocol):
         if self._stall is not None:
             self._stall.cancel()
             self._stall = None
-        for session in self.engine.sessions.values():
-            for link in session.links.values():
-                if isinstance(link.owner, ReceiveNode):
-                    link.owner.on_flow()
+        self.check_room()
+
+    def check_room(self) -> None:
+        """Have no more messages taken while the client does not read those it has."""
+        room = self.room
+        blocked = self.engine.blocked_bytes > limits.STAGE_BYTES_MAX
+        if blocked:
+            self.engine.on_unblocked[self.check_room] = None
+        room.closed = blocked or self.congested
+        if not room.closed and room.passed_over:
+            waiting, room.passed_over = room.passed_over, set()
+            for container in waiting:
+                self.host.hungry(container)
 
     # -- writing -----------------------------------------------------------------------
 
@@ -221,12 +240,12 @@ class ServerConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    @property
-    def unread_bytes(self) -> int:
+    def note_unread(self) -> UnreadBytes:
         """What waits for the client to read, replies that are not written included."""
         transport = self._transport
         written = 0 if transport is None else transport.get_write_buffer_size()
-        return self.reply_bytes + written
+        self._unread.waiting = self.reply_bytes + written
+        return self._unread
 
     def wait_for_room(self) -> None:
         """Too much waits for the store: read no more until it has caught up."""
@@ -278,11 +297,13 @@ class ServerConnection(asyncio.Protocol):
         """Detach the links that no live claim covers any more."""
         for session in list(self.engine.sessions.values()):
             for link in list(session.links.values()):
-                needed = getattr(link.owner, "needed", None)
-                if link.state is not LinkState.ATTACHED or needed is None:
+                node = link.owner
+                if link.state is not LinkState.ATTACHED or not isinstance(node, Node):
+                    continue
+                if node.needed is None:
                     continue
                 try:
-                    self.claims.allow(*needed)
+                    self.claims.allow(*node.needed)
                 except Unauthorized as error:
                     link.detach(wire_error(error))
                     self.close_link(link)
@@ -311,9 +332,9 @@ class ServerConnection(asyncio.Protocol):
     def _handle(self, event: Event) -> None:
         kind = type(event)
         if kind is Flowed:
-            event = cast("Flowed", event)
-            if event.link.owner is not None:
-                event.link.owner.on_flow()
+            node = cast("Flowed", event).link.owner
+            if isinstance(node, Node):
+                node.on_flow()
         elif kind is Disposed:
             self._dispose(cast("Disposed", event))
         elif kind is Attached:
@@ -356,7 +377,7 @@ class ServerConnection(asyncio.Protocol):
 
     def _dispose(self, event: Disposed) -> None:
         """Hand settlements to the links that they belong to."""
-        by_node: dict[Any, list[Any]] = {}
+        by_node: dict[object, list[Outgoing]] = {}
         for delivery in event.deliveries:
             by_node.setdefault(delivery.link.owner, []).append(delivery)
         for node, deliveries in by_node.items():
@@ -377,7 +398,8 @@ class ServerConnection(asyncio.Protocol):
         node, link.owner = link.owner, None
         if link.state is not LinkState.DETACHING:
             link.state = LinkState.DETACHED
-        self.host.forget_link(link)
-        if node is not None:
+        if isinstance(node, Node):
+            if node.entity_id is not None:
+                self.host.forget_link(node.entity_id, node)
             node.on_closed()
         self.flush_soon()

@@ -6,9 +6,8 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from twinbus import limits
-from twinbus.core.names import EntityPath
-from twinbus.core.rights import Operation
 from twinbus.errors import LimitExceeded, TwinbusError
+from twinbus.server.amqp.node import Node
 from twinbus.wire.link import Link, LinkState
 from twinbus.wire.performatives import Error, Rejected
 
@@ -30,16 +29,29 @@ def rejected(error: TwinbusError) -> Rejected:
     return Rejected(error=wire_error(error))
 
 
-class ReplyNode:
+class UnreadBytes:
+    """Bytes of replies that a client has not read: plain data that a turn can count."""
+
+    __slots__ = ("made", "waiting")
+
+    def __init__(self) -> None:
+        # On links without credit, or in the socket.
+        self.waiting = 0
+        # Made in a turn that is not handed out yet.
+        self.made = 0
+
+    @property
+    def total(self) -> int:
+        return self.waiting + self.made
+
+
+class ReplyNode(Node):
     """Our end of a link on which `$cbs` or `$management` answers."""
 
     def __init__(self, connection: ServerConnection, link: Link, key: str) -> None:
-        self.connection = connection
-        self.link = link
+        super().__init__(connection, link)
         # The node that it answers for, as a lower-case path.
         self.key = key
-        # The right that the link needs; its claim may end.
-        self.needed: tuple[Operation, EntityPath] | None = None
         self._waiting: deque[bytes] = deque()
         # Replies are never settled by the Python SDK.
         link.settled_by_us = True

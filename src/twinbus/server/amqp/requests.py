@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from twinbus import limits
 from twinbus.core.names import EntityPath
-from twinbus.core.rights import Operation
 from twinbus.errors import BusyError, StoreFault, TwinbusError
-from twinbus.server.amqp.management.operations import Reply, perform, refusal
+from twinbus.server.amqp.management.operations import (
+    find_operation,
+    perform,
+    refusal,
+)
+from twinbus.server.amqp.node import Node
 from twinbus.server.amqp.receiving import ReceiveNode
-from twinbus.server.amqp.replies import reply_node
+from twinbus.server.amqp.replies import UnreadBytes, reply_node
+from twinbus.server.broker.turn import Turn
 from twinbus.store.base import SessionGrant
 from twinbus.wire.events import Delivered
+from twinbus.wire.link import Link
 from twinbus.wire.message.sections import Request
 from twinbus.wire.performatives import Accepted
 from twinbus.wire.session import Session
@@ -25,106 +32,118 @@ _ACCEPTED = Accepted()
 _UNREAD = "Read the replies that are there, then ask again."
 
 
-class ManagementNode:
+class ManagementNode(Node):
     """Our end of a link on which a client sends requests about an entity."""
 
-    def __init__(self, connection: ServerConnection, path: EntityPath) -> None:
-        self.connection = connection
-        # The right that the link needs; its claim may end.
-        self.needed: tuple[Operation, EntityPath] | None = None
+    def __init__(
+        self, connection: ServerConnection, link: Link, path: EntityPath
+    ) -> None:
+        super().__init__(connection, link)
         self.path = path
 
     def on_delivery(self, delivery: Delivered) -> None:
         """A request came."""
+        connection = self.connection
         session = delivery.link.session
         if not delivery.settled:
             session.answer(delivery.delivery_id, delivery.delivery_id, _ACCEPTED)
         request = Request(delivery.payload)
-        command = ManagementCommand(self, request, session)
-        command.size_bytes = len(delivery.payload)
-        self.connection.host.submit(command)
-        if self.connection.host.crowded:
-            self.connection.wait_for_room()
-        self.connection.flush_soon()
-
-    def on_closed(self) -> None:
-        """Requests that are under way are carried out all the same."""
-
-    # -- management.Context ------------------------------------------------------------
-
-    def authorize(self, operation: Operation, path: EntityPath) -> None:
-        """Refuse what no claim of the connection allows."""
-        self.connection.claims.allow(operation, path)
-
-    def session_grant(self, container: int, session_id: str) -> SessionGrant | None:
-        """The session's lock, if a link of this connection holds it."""
-        node = self._holder(container, session_id)
-        return None if node is None else node.grant
-
-    def session_renewed(self, container: int, grant: SessionGrant) -> None:
-        """A session's lock has another end now."""
-        node = self._holder(container, grant.name)
-        if node is not None:
-            node.grant = grant
-
-    def _holder(self, container: int, session_id: str) -> ReceiveNode | None:
-        for session in self.connection.engine.sessions.values():
-            for link in session.links.values():
-                node = link.owner
-                if (
-                    isinstance(node, ReceiveNode)
-                    and node.container == container
-                    and node.grant is not None
-                    and node.grant.name == session_id
-                ):
-                    return node
-        return None
+        unread = connection.note_unread()
+        command = ManagementCommand(self.path, request, connection.grants, unread)
+        try:
+            operation = find_operation(request)
+            connection.claims.allow(operation, self.path)
+        except TwinbusError as error:
+            # Refused in its turn, so that replies keep the order of the requests.
+            command.refused = error
+        reply = ManagementReply(self, request, session, unread)
+        connection.host.submit(command, reply, len(delivery.payload))
+        if connection.host.crowded:
+            connection.wait_for_room()
+        connection.flush_soon()
 
 
 class ManagementCommand:
-    """One request (`host.Command`)."""
+    """One request (`turn.Command`); the result is its encoded reply."""
+
+    __slots__ = ("_grants", "_path", "_request", "_unread", "refused")
 
     def __init__(
-        self, node: ManagementNode, request: Request, session: Session
+        self,
+        path: EntityPath,
+        request: Request,
+        grants: Mapping[tuple[int, str], SessionGrant],
+        unread: UnreadBytes,
     ) -> None:
-        self._node = node
+        self._path = path
         self._request = request
-        self._session = session
-        self._reply = b""
-        self.size_bytes = 0
+        # The session locks that the connection holds.
+        self._grants = grants
+        self._unread = unread
+        # Why the client may not ask that.
+        self.refused: TwinbusError | None = None
 
-    def apply(self, namespace: Namespace, now_ms: int) -> None:
+    def __call__(self, namespace: Namespace, turn: Turn) -> Encoded:
         """Carry it out; a refusal is an answer like any other."""
-        node = self._node
         try:
-            if node.connection.unread_bytes > limits.REPLY_BYTES_MAX:
+            if self.refused is not None:
+                raise self.refused
+            if self._unread.total > limits.REPLY_BYTES_MAX:
                 raise BusyError(_UNREAD)
-            reply = perform(namespace, node.path, self._request, node, now_ms)
+            reply = perform(namespace, self._path, self._request, self._grants, turn)
         except StoreFault:
             raise
         except TwinbusError as error:
             reply = refusal(error)
-        self._keep(reply)
+        # A small request may have a large reply, which is held until it may leave.
+        payload = reply.encode(self._request.message_id)
+        self._unread.made += len(payload)
+        return Encoded(payload, reply.renewed)
 
-    def _keep(self, reply: Reply) -> None:
-        """Hold the answer until it may leave; a small request may have a large one."""
-        connection = self._node.connection
-        connection.reply_bytes -= len(self._reply)
-        self._reply = reply.encode(self._request.message_id)
-        connection.reply_bytes += len(self._reply)
 
-    def release(self) -> None:
+class Encoded(NamedTuple):
+    """A reply as it goes out."""
+
+    payload: bytes
+    # A session's lock that has another end now, with its container.
+    renewed: tuple[int, SessionGrant] | None
+
+
+class ManagementReply:
+    """Who waits for the answer to a request (`host.Reply`)."""
+
+    def __init__(
+        self,
+        node: ManagementNode,
+        request: Request,
+        session: Session,
+        unread: UnreadBytes,
+    ) -> None:
+        self._node = node
+        self._request = request
+        self._session = session
+        self._unread = unread
+
+    def done(self, encoded: Encoded) -> None:
         """Answer."""
+        self._unread.made -= len(encoded.payload)
         connection = self._node.connection
-        reply, self._reply = self._reply, b""
-        connection.reply_bytes -= len(reply)
-        target = reply_node(
-            connection, self._session, self._node.path.scope_key, self._request.reply_to
-        )
-        if target is not None:
-            target.send(reply)
+        if encoded.renewed is not None:
+            container, grant = encoded.renewed
+            holder = connection.host.session_holders.get((container, grant.nonce))
+            if isinstance(holder, ReceiveNode):
+                holder.hold(grant)
+        self._send(encoded.payload)
 
-    def fail(self, error: TwinbusError) -> None:
+    def failed(self, error: TwinbusError) -> None:
         """It did not happen."""
-        self._keep(refusal(error))
-        self.release()
+        # Replies of a turn that failed are gone.
+        self._unread.made = 0
+        self._send(refusal(error).encode(self._request.message_id))
+
+    def _send(self, payload: bytes) -> None:
+        node = self._node
+        key = node.path.scope_key
+        target = reply_node(node.connection, self._session, key, self._request.reply_to)
+        if target is not None:
+            target.send(payload)

@@ -25,6 +25,8 @@ from twinbus.errors import (
 from twinbus.server.amqp.replies import rejected
 from twinbus.server.amqp.settling import check_outcome, settle_one
 from twinbus.server.broker.entities import Entity
+from twinbus.server.broker.turn import Turn
+from twinbus.store.base import Lock
 from twinbus.wire.events import Delivered, Disposed
 from twinbus.wire.link import Link
 from twinbus.wire.message.sections import VALUE, Incoming, find_sections
@@ -54,11 +56,12 @@ class Transaction:
     """What one transaction has collected."""
 
     def __init__(self) -> None:
-        self.sends: list[tuple[SendNode, list[Incoming]]] = []
-        self.settles: list[tuple[ReceiveNode, Disposed, Any]] = []
+        self.sends: list[tuple[Entity, list[Incoming]]] = []
+        # Locks with the outcomes that they are settled with.
+        self.settles: list[tuple[Lock, Any]] = []
         self.messages = 0
         self.size_bytes = 0
-        # What ends it if nobody discharges it.
+        # Ends it if the client does not discharge it.
         self.timer: asyncio.TimerHandle | None = None
 
     def grow(self, count: int) -> None:
@@ -85,11 +88,11 @@ class Transactions:
         try:
             request = _read_request(delivery.payload)
             if isinstance(request, Declare):
-                self._answer(link, delivery, Declared(txn_id=self._declare()))
+                self.answer(link, delivery, Declared(txn_id=self._declare()))
             else:
                 self._discharge(link, delivery, request)
         except TwinbusError as error:
-            self._answer(link, delivery, rejected(error))
+            self.answer(link, delivery, rejected(error))
 
     def _declare(self) -> bytes:
         if len(self._open) >= limits.TRANSACTIONS_OPEN_MAX:
@@ -111,7 +114,7 @@ class Transactions:
         return transaction
 
     def forget_all(self) -> None:
-        """The connection is gone: nobody can discharge anything."""
+        """The connection is gone, and its transactions with it."""
         for key in list(self._open):
             self._forget(key)
 
@@ -120,19 +123,16 @@ class Transactions:
         if transaction is None:
             raise TransactionUnknown
         if request.fail:
-            self._answer(link, delivery, Accepted())
+            self.answer(link, delivery, Accepted())
             return
-        command = Commit(self, transaction, link, delivery)
-        self._connection.host.submit(command)
+        reply = DischargeReply(self, link, delivery)
+        self._connection.host.submit(Discharged(transaction), reply)
 
-    def _answer(self, link: Link, delivery: Delivered, state: Any) -> None:
+    def answer(self, link: Link, delivery: Delivered, state: Any) -> None:
+        """Tell how a request ended."""
         if not delivery.settled:
             link.session.answer(delivery.delivery_id, delivery.delivery_id, state)
             self._connection.flush_soon()
-
-    def answer(self, link: Link, delivery: Delivered, state: Any) -> None:
-        """Tell how a discharge ended."""
-        self._answer(link, delivery, state)
 
     # -- what belongs to a transaction -------------------------------------------------
 
@@ -153,7 +153,7 @@ class Transactions:
             self._check_room(len(delivery.payload))
             transaction.grow(len(messages))
             transaction.size_bytes += len(delivery.payload)
-            transaction.sends.append((node, messages))
+            transaction.sends.append((node.entity, messages))
             outcome = TransactionalState(txn_id=state.txn_id, outcome=Accepted())
         except TwinbusError as error:
             outcome = rejected(error)
@@ -174,7 +174,8 @@ class Transactions:
         try:
             transaction = self._find(state)
             transaction.grow(len(event.deliveries))
-            transaction.settles.append((node, event, state.outcome or Accepted()))
+            decided = state.outcome or Accepted()
+            transaction.settles += [(each.cookie, decided) for each in event.deliveries]
             outcome = TransactionalState(txn_id=state.txn_id, outcome=state.outcome)
         except TwinbusError as error:
             outcome = rejected(error)
@@ -183,57 +184,54 @@ class Transactions:
                 node.link.session.settle(
                     delivery.delivery_id, delivery.delivery_id, outcome
                 )
-        if node.link.credit > 0:
-            self._connection.host.hungry(node.container)
+        node.want()
         self._connection.flush_soon()
 
 
-class Commit:
-    """The discharge of a transaction (`host.Command`)."""
+class Discharged:
+    """Everything that a transaction has collected, as one command (`turn.Command`)."""
 
-    def __init__(
-        self,
-        owner: Transactions,
-        transaction: Transaction,
-        link: Link,
-        delivery: Delivered,
-    ) -> None:
-        self._owner = owner
-        self._transaction = transaction
-        self._link = link
-        self._delivery = delivery
-        self.size_bytes = 0
+    __slots__ = ("_sends", "_settles")
 
-    def apply(self, namespace: Namespace, now_ms: int) -> None:
+    def __init__(self, transaction: Transaction) -> None:
+        self._sends: dict[Entity, list[Incoming]] = {}
+        for entity, messages in transaction.sends:
+            self._sends.setdefault(entity, []).extend(messages)
+        self._settles = transaction.settles
+
+    def __call__(self, namespace: Namespace, turn: Turn) -> None:
         """Check everything, then do everything."""
-        transaction = self._transaction
-        sends: dict[Entity, list[Incoming]] = {}
-        for node, messages in transaction.sends:
-            sends.setdefault(node.entity, []).extend(messages)
-        for entity, messages in sends.items():
+        for entity, messages in self._sends.items():
             if namespace.entities.find(entity.key) is not entity:
                 raise EntityNotFound(entity.name)
-            namespace.check_send(entity, messages, now_ms)
+            namespace.check_send(entity, messages, turn)
         locks = set()
-        for _node, event, state in transaction.settles:
-            for delivery in event.deliveries:
-                lock = delivery.cookie
-                stored = namespace.store.held(lock, now_ms)
-                if lock in locks or stored is None:
-                    raise TransactionFailed(LockLost().text)
-                check_outcome(namespace, stored, state)
-                locks.add(lock)
-        for entity, messages in sends.items():
-            namespace.send(entity, messages, now_ms, checked=True)
-        for _node, event, state in transaction.settles:
-            for delivery in event.deliveries:
-                settle_one(namespace, delivery.cookie, state, now_ms)
+        for lock, outcome in self._settles:
+            stored = namespace.store.held(lock, turn.now_ms)
+            if lock in locks or stored is None:
+                raise TransactionFailed(LockLost().text)
+            check_outcome(namespace, stored, outcome)
+            locks.add(lock)
+        for entity, messages in self._sends.items():
+            namespace.send(entity, messages, turn, checked=True)
+        for lock, outcome in self._settles:
+            settle_one(namespace, lock, outcome, turn)
 
-    def release(self) -> None:
+
+class DischargeReply:
+    """The answer to a discharge (`host.Reply`)."""
+
+    def __init__(self, owner: Transactions, link: Link, delivery: Delivered) -> None:
+        self._owner = owner
+        self._link = link
+        self._delivery = delivery
+
+    def done(self, result: None) -> None:
         """It happened, all of it."""
+        del result
         self._owner.answer(self._link, self._delivery, Accepted())
 
-    def fail(self, error: TwinbusError) -> None:
+    def failed(self, error: TwinbusError) -> None:
         """Nothing of it happened."""
         self._owner.answer(self._link, self._delivery, rejected(error))
 

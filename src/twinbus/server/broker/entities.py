@@ -30,7 +30,14 @@ from twinbus.errors import (
     EntityNotFound,
 )
 from twinbus.server.broker.throttle import Bucket
-from twinbus.store.base import DEAD_LETTER, TRANSFER_DEAD_LETTER, EntityRow, Store
+from twinbus.server.broker.turn import Turn
+from twinbus.store.base import (
+    DEAD_LETTER,
+    TRANSFER_DEAD_LETTER,
+    EntityRow,
+    Store,
+    entity_of,
+)
 
 Description = QueueDescription | TopicDescription | SubscriptionDescription
 
@@ -94,16 +101,60 @@ class Entity:
         return self.description.path.text
 
     @property
+    def authorization_rules(self) -> tuple[AuthorizationRule, ...]:
+        """Its own rules; a subscription has its topic's."""
+        return _rules(self.description)
+
+    @property
+    def _receivable(self) -> QueueDescription | SubscriptionDescription | None:
+        """The description of a queue or subscription; None for a topic."""
+        description = self.description
+        return None if isinstance(description, TopicDescription) else description
+
+    @property
     def requires_session(self) -> bool:
-        return getattr(self.description, "requires_session", False)
+        description = self._receivable
+        return description is not None and description.requires_session
 
     @property
     def lock_ms(self) -> int:
-        return getattr(self.description, "lock_duration_ms", 60_000)
+        """How long a lock lasts; a topic has locks on what it set aside."""
+        description = self._receivable
+        if description is None:
+            return limits.TOPIC_LOCK_MS
+        return description.lock_duration_ms
+
+    @property
+    def max_delivery_count(self) -> int | None:
+        """How often a message is delivered before it is dead-lettered."""
+        description = self._receivable
+        return None if description is None else description.max_delivery_count
+
+    @property
+    def dead_letters_expired(self) -> bool:
+        description = self._receivable
+        if description is None:
+            return False
+        return description.dead_lettering_on_message_expiration
+
+    @property
+    def dead_letters_filter_errors(self) -> bool:
+        description = self.description
+        if not isinstance(description, SubscriptionDescription):
+            return False
+        return description.dead_lettering_on_filter_evaluation_exceptions
 
     @property
     def forward_key(self) -> str | None:
-        return getattr(self.description, "forward_key", None)
+        """The entity that all messages are forwarded to."""
+        description = self._receivable
+        return None if description is None else description.forward_key
+
+    @property
+    def forward_dead_letter_key(self) -> str | None:
+        """The entity that dead-lettered messages are forwarded to."""
+        description = self._receivable
+        return None if description is None else description.forward_dead_letter_key
 
     @property
     def ttl_ms(self) -> int | None:
@@ -124,9 +175,9 @@ class Entity:
     @property
     def size_bytes_max(self) -> int:
         """The quota; a subscription's messages count for its topic."""
-        owner = self.topic or self
-        megabytes = getattr(owner.description, "max_size_in_megabytes", 1024)
-        return int(megabytes) * 1024 * 1024
+        owner = (self.topic or self).description
+        assert not isinstance(owner, SubscriptionDescription)
+        return owner.max_size_in_megabytes * 1024 * 1024
 
     @property
     def message_bytes_max(self) -> int:
@@ -151,8 +202,6 @@ class Entities:
         self._store = store
         self._by_key: dict[str, Entity] = {}
         self._by_id: dict[int, Entity] = {}
-        # Whether claims may have lost the rule that they came from; the host clears it.
-        self.rules_changed = False
         # Entities of before a reload.
         self._known: dict[int, Entity] = {}
         self.reload()
@@ -194,7 +243,7 @@ class Entities:
 
     def of_container(self, container: int) -> Entity | None:
         """The entity that a container belongs to."""
-        return self._by_id.get(container & ~3)
+        return self._by_id.get(entity_of(container))
 
     # -- changing ------------------------------------------------------------------
 
@@ -217,21 +266,21 @@ class Entities:
         row = EntityRow(number, kind, description.key, body, now_ms, now_ms)
         return self._add(row)
 
-    def update(self, description: Description, now_ms: int) -> Entity:
+    def update(self, description: Description, turn: Turn) -> Entity:
         """Give an entity another description."""
         entity = self.get(description.path)
         description.validate()
         changed(entity.description, description)
         self._check_targets(description)
-        description = _dated(description, entity.description, now_ms)
+        description = _dated(description, entity.description, turn.now_ms)
         if _rules(description) != _rules(entity.description):
-            self.rules_changed = True
+            turn.rules_changed = True
         entity.description = description
         entity.bucket = _bucket(description)
-        self._save(entity, now_ms)
+        self._save(entity, turn.now_ms)
         return entity
 
-    def delete(self, path: EntityPath) -> Entity:
+    def delete(self, path: EntityPath, turn: Turn) -> Entity:
         """Delete an entity with its messages; a topic with its subscriptions."""
         entity = self.get(path)
         gone = [*entity.subscriptions.values(), entity]
@@ -240,13 +289,14 @@ class Entities:
             self._store.delete_entity(each.id)
         for each in gone:
             self._forget(each)
+        # Claims on its name must not reach what is called so next.
+        if entity.authorization_rules:
+            turn.rules_changed = True
         return entity
 
     def _forget(self, entity: Entity) -> None:
         del self._by_key[entity.key]
         del self._by_id[entity.id]
-        # Claims on its name must not reach what is called so next.
-        self.rules_changed = self.rules_changed or bool(_rules(entity.description))
         if entity.topic is not None:
             name = entity.description.path.subscription or ""
             entity.topic.subscriptions.pop(name.lower(), None)
@@ -283,8 +333,9 @@ class Entities:
 
     def _check_targets(self, description: Description) -> None:
         """Forwarding leads to an entity that exists, as the real service asks."""
-        for field_name in ("forward_key", "forward_dead_letter_key"):
-            key = getattr(description, field_name, None)
+        if isinstance(description, TopicDescription):
+            return
+        for key in (description.forward_key, description.forward_dead_letter_key):
             if key is not None and key not in self._by_key:
                 raise EntityNotFound(key)
 

@@ -1,11 +1,12 @@
-"""Collect, commit, release: the loop that carries a namespace.
+"""Collect, commit, hand out: the loop that carries a namespace.
 
-Connections hand in commands. A turn takes all that have arrived, applies them in one
-transaction on the event loop, lets waiting receivers lock what is ready, commits in a
-thread (one long sync, without the interpreter's lock) and only then releases replies
-and deliveries. Parsing goes on meanwhile; what arrives waits for the next turn.
+Connections hand in commands and say what they can take. A turn gathers all that have
+arrived and runs them in one transaction (`turn.py`), on the event loop. Then the host
+commits in a thread (one long sync, without the interpreter's lock) and only after that
+hands out replies, deliveries and effects. Parsing goes on meanwhile; what arrives waits
+for the next turn.
 
-So nothing is acknowledged before it is on disk, and one sync serves everybody.
+So nothing is acknowledged before it is on disk, and one sync serves all clients.
 
 If the store fails, nothing of the turn happened: every command in it fails, and the
 host refuses what comes until `Store.recover` says that writing works again.
@@ -15,62 +16,46 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import secrets
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
+from twinbus import limits
 from twinbus.clock import Clock
 from twinbus.errors import Bug, StoreFault, TwinbusError
 from twinbus.server.broker.counters import COMMANDS, SECONDS, Histogram
 from twinbus.server.broker.namespace import Namespace
-from twinbus.wire.link import Link, LinkState
-from twinbus.wire.performatives import Error
+from twinbus.server.broker.turn import Command, Outcome, Taken, Turn, Want, Work, run
+from twinbus.store.base import entity_of
 
 log = logging.getLogger("twinbus.host")
 
-# How often a stopped store is asked whether it works again.
-_RECOVER_SECONDS = 1.0
-# A timer that waits longer is set anew; clocks may be moved by hand.
-_TIMER_SECONDS_MAX = 60.0
-# What is due but cannot be worked off yet must not keep the loop busy.
-_TIMER_SECONDS_MIN = 0.01
-# Bytes of commands that may wait for a turn before reading stops. More would not be
-# faster, and a single send beside a flood would wait for a longer turn.
-PENDING_BYTES_MAX = 4 * 1024 * 1024
+T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
 
 
-class Command(Protocol):
-    """Something that a client wants done."""
+class Reply(Protocol[T_contra]):
+    """Who waits for the answer to a command."""
 
-    # How much memory it holds while it waits.
-    size_bytes: int
+    def done(self, result: T_contra) -> None:
+        """It is on disk."""
 
-    def apply(self, namespace: Namespace, now_ms: int) -> None:
-        """Do it, inside the transaction. A `CallerError` fails this command alone."""
-
-    def release(self) -> None:
-        """It is on disk: tell the client."""
-
-    def fail(self, error: TwinbusError) -> None:
-        """It did not happen: tell the client."""
+    def failed(self, error: TwinbusError) -> None:
+        """It did not happen."""
 
 
 class Consumer(Protocol):
-    """Somebody who waits for messages of a container."""
+    """A receiver of a container: a link or an HTTP request."""
 
-    def stage(self, namespace: Namespace, now_ms: int, share: int) -> bool:
-        """Lock up to `share` messages, inside the transaction.
+    def deliver(self, want: Any, taken: Any) -> None:
+        """What was taken for a want is on disk."""
 
-        True if `release` must be called after the commit.
-        """
-
-    def release(self) -> None:
-        """What was staged is on disk: deliver it."""
-
-    def fail(self, error: TwinbusError) -> None:
-        """What was staged did not happen."""
+    def store_failed(self, error: TwinbusError) -> None:
+        """The store has stopped: nothing can be taken for now."""
 
 
 class SessionHolder(Protocol):
@@ -81,23 +66,41 @@ class SessionHolder(Protocol):
 
 
 class ClaimHolder(Protocol):
-    """Somebody whose claims end with the rules that they came from."""
+    """A connection or request whose claims end with the rules that they came from."""
 
     def rules_changed(self) -> None:
         """Look at the claims again."""
 
 
-class LinkCloser(Protocol):
-    """A connection, as far as the host needs it."""
+class EntityLink(Protocol):
+    """A link to an entity."""
 
-    def close_link(self, link: Link) -> None:
-        """Forget a link that was detached from our side."""
+    def entity_deleted(self) -> None:
+        """The entity is gone: detach."""
+
+
+class Submission:
+    """A command that waits for its turn."""
+
+    __slots__ = ("command", "reply", "size_bytes", "taken")
+
+    def __init__(
+        self, command: Command[Any], reply: Reply[Any], size_bytes: int
+    ) -> None:
+        self.command = command
+        self.reply = reply
+        # How much memory it holds while it waits.
+        self.size_bytes = size_bytes
+        # In a turn: nothing may be added to the command any more.
+        self.taken = False
 
 
 class Host:
     """Runs one namespace."""
 
-    def __init__(self, namespace: Namespace, clock: Clock) -> None:
+    def __init__(
+        self, namespace: Namespace, clock: Clock, *, in_thread: bool = False
+    ) -> None:
         self.namespace = namespace
         # Tells this start of this namespace from every other; not a secret.
         self.instance = secrets.token_hex(8)
@@ -113,34 +116,51 @@ class Host:
         # From the start of a turn to its replies, and the commit's part of it.
         self.turn_seconds = Histogram(SECONDS)
         self.commit_seconds = Histogram(SECONDS)
-        namespace.in_use = self._in_use
+        # Links that hold a session's lock, by container and nonce.
+        self.session_holders: dict[tuple[int, int], SessionHolder] = {}
+        # Connections and requests that have claims.
+        self.claim_holders: set[ClaimHolder] = set()
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, f"commit-{namespace.name}")
-        self._pending: list[Command] = []
-        self._consumers: dict[int, list[Consumer]] = {}
+        # Whether turns run in the thread too, for stores that wait for the network.
+        self._in_thread = in_thread
+        self._pending: list[Submission] = []
+        self._consumers: dict[int, Consumer] = {}
+        self._consumer_keys = itertools.count(1)
+        # How many consumers each container has.
+        self._in_use: Counter[int] = Counter()
+        self._wants: dict[int, dict[int, Want]] = {}
         self._hungry: set[int] = set()
+        # Links by the id of their entity.
+        self._links: dict[int, set[EntityLink]] = {}
         self._turn: asyncio.Task[None] | None = None
+        self._after_turn: list[Callable[[], object]] = []
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._tick_due = True
         self._closing = False
-        # Links that hold a session's lock, by container and nonce.
-        self.session_holders: dict[tuple[int, int], SessionHolder] = {}
-        # Who has claims, or waits on the strength of one.
-        self.claim_holders: set[ClaimHolder] = set()
-        # Links to entities, with the entity and the connection of each.
-        self._links: dict[Link, tuple[int, LinkCloser]] = {}
 
-    # -- what connections call ---------------------------------------------------------
+    # -- commands ----------------------------------------------------------------------
 
-    def submit(self, command: Command) -> None:
-        """Hand in a command; it is answered by its `release` or `fail`."""
+    def submit(
+        self, command: Command[T], reply: Reply[T], size_bytes: int = 0
+    ) -> Submission:
+        """Hand in a command; its reply is told how it ended."""
+        submission = Submission(command, reply, size_bytes)
         if self.fault is not None:
-            command.fail(self.fault)
-            return
-        self._pending.append(command)
-        self.pending_bytes += command.size_bytes
+            submission.taken = True
+            reply.failed(self.fault)
+            return submission
+        self._pending.append(submission)
+        self.pending_bytes += size_bytes
         self.wake()
+        return submission
+
+    async def run(self, command: Command[T], size_bytes: int = 0) -> T:
+        """Do something in a turn; returns when it is on disk."""
+        reply: _Awaited[T] = _Awaited(self._loop.create_future())
+        self.submit(command, reply, size_bytes)
+        return await reply.future
 
     def grow(self, size_bytes: int) -> None:
         """A command that waits has taken more in."""
@@ -149,32 +169,67 @@ class Host:
     @property
     def crowded(self) -> bool:
         """Whether so much waits that no more should be read."""
-        return self.pending_bytes > PENDING_BYTES_MAX
+        return self.pending_bytes > limits.PENDING_BYTES_MAX
 
-    def add_consumer(self, container: int, consumer: Consumer) -> None:
-        """Let a receiver take part; `hungry` says when it has credit."""
-        self._consumers.setdefault(container, []).append(consumer)
+    # -- consumers ---------------------------------------------------------------------
 
-    def remove_consumer(self, container: int, consumer: Consumer) -> None:
-        """Forget a receiver."""
-        consumers = self._consumers.get(container, [])
-        if consumer in consumers:
-            consumers.remove(consumer)
-        if not consumers:
-            self._consumers.pop(container, None)
+    def add_consumer(self, container: int, consumer: Consumer) -> int:
+        """Let a receiver take part; returns the key that its wants carry."""
+        key = next(self._consumer_keys)
+        self._consumers[key] = consumer
+        self._in_use[container] += 1
+        return key
 
-    def know_link(self, entity: int, link: Link, connection: LinkCloser) -> None:
-        """Detach this link when the entity is deleted."""
-        self._links[link] = (entity, connection)
+    def remove_consumer(self, container: int, key: int) -> None:
+        """Forget a receiver and its want; what is being taken for it goes back."""
+        if self._consumers.pop(key, None) is None:
+            return
+        self.unwant(container, key)
+        self._in_use[container] -= 1
+        if not self._in_use[container]:
+            del self._in_use[container]
 
-    def forget_link(self, link: Link) -> None:
-        """The link is gone."""
-        self._links.pop(link, None)
+    def want(self, want: Want) -> None:
+        """Note what a receiver can take now, in place of what it wanted before."""
+        self._wants.setdefault(want.container, {})[want.key] = want
+        self.hungry(want.container)
+
+    def unwant(self, container: int, key: int) -> None:
+        """A receiver can take nothing for now."""
+        wants = self._wants.get(container)
+        if wants is not None:
+            wants.pop(key, None)
+            if not wants:
+                del self._wants[container]
 
     def hungry(self, container: int) -> None:
-        """A receiver of that container can take messages."""
+        """Let the next turn look at the wants of that container."""
         self._hungry.add(container)
         self.wake()
+
+    def after_turn(self, call: Callable[[], object]) -> None:
+        """Call when the turn in hand is handed out; at once, if there is none.
+
+        What the turn has taken for a consumer that goes meanwhile is back by then.
+        """
+        if self._turn is None:
+            call()
+        else:
+            self._after_turn.append(call)
+
+    def know_link(self, entity: int, link: EntityLink) -> None:
+        """Tell this link when the entity is deleted."""
+        self._links.setdefault(entity, set()).add(link)
+
+    def forget_link(self, entity: int, link: EntityLink) -> None:
+        """The link is gone."""
+        links = self._links.get(entity)
+        if links is not None:
+            links.discard(link)
+            if not links:
+                del self._links[entity]
+
+    # -- a turn ------------------------------------------------------------------------
 
     def wake(self) -> None:
         """Make sure that a turn comes."""
@@ -184,7 +239,7 @@ class Host:
                 self._loop.call_soon(self._start_turn)
 
     def tick(self) -> None:
-        """Time has passed: look at what is due."""
+        """Time has passed: the next turn looks at it."""
         self._tick_due = True
         self.wake()
 
@@ -195,13 +250,11 @@ class Host:
             self._timer.cancel()
         if self._turn is not None:
             await self._turn
-        for command in self._pending:
-            command.fail(StoreFault("The server is shutting down."))
+        for submission in self._pending:
+            submission.reply.failed(StoreFault("The server is shutting down."))
         self._pending = []
         self._thread.shutdown()
         self.namespace.store.close()
-
-    # -- a turn ------------------------------------------------------------------------
 
     def _start_turn(self) -> None:
         self._scheduled = False
@@ -211,66 +264,134 @@ class Host:
     async def _run_turn(self) -> None:
         try:
             if self.fault is None:
-                await self._collect_commit_release()
+                await self._collect_commit_hand_out()
         finally:
             self._turn = None
+            waiting, self._after_turn = self._after_turn, []
+            for call in waiting:
+                self._tell(call)
             self._set_timer()
             if self._scheduled and not self._closing:
                 self._loop.call_soon(self._start_turn)
 
-    async def _collect_commit_release(self) -> None:
-        commands, self._pending = self._pending, []
-        self.pending_bytes = 0
-        now_ms = self.clock.now_ms()
-        staged: list[Consumer] = []
-        refused: list[tuple[Command, TwinbusError]] = []
-        done: list[Command] = []
-        self.turns += 1
-        self.turn_commands.observe(len(commands))
+    async def _collect_commit_hand_out(self) -> None:
         started = self._loop.time()
+        submissions, work = self._collect()
         try:
-            self.namespace.store.begin()
-            for command in commands:
-                try:
-                    command.apply(self.namespace, now_ms)
-                    done.append(command)
-                except StoreFault:
-                    raise
-                except TwinbusError as error:
-                    refused.append((command, error))
-            self._run_tick(now_ms)
-            self._feed(now_ms, staged)
-            committing = self._loop.time()
-            await self._loop.run_in_executor(self._thread, self.namespace.store.commit)
-            self.commit_seconds.observe(self._loop.time() - committing)
+            outcome = await self._transact(work)
         except StoreFault as fault:
-            self._stop_accepting(fault, commands, staged)
-            self._tell_room()
-            return
+            self._stop_accepting(fault, submissions)
         except Exception as error:
             log.exception("a turn of %s failed", self.namespace.name)
-            self._undo(Bug(f"{type(error).__name__}: {error}"), commands, staged)
-            # Who would have been fed looks again; not at once, if it fails again.
-            self._hungry.update(self._consumers)
-            self._loop.call_later(_TIMER_SECONDS_MIN, self.wake)
-            self._tell_room()
-            return
-        for command in done:
-            self._tell(command.release)
-        for command, reason in refused:
-            self._tell(command.fail, reason)
-        for consumer in staged:
-            self._tell(consumer.release)
-        self._tell_changes()
-        self.turn_seconds.observe(self._loop.time() - started)
+            self._undo(Bug(f"{type(error).__name__}: {error}"), submissions)
+            # All wants are looked at again; not at once, in case it fails again.
+            self._hungry.update(self._wants)
+            self._loop.call_later(limits.TICK_SECONDS_MIN, self.wake)
+        else:
+            self._hand_out(submissions, outcome)
+            self.turn_seconds.observe(self._loop.time() - started)
         self._tell_room()
 
-    def _tell(self, call: Callable[..., None], *arguments: TwinbusError) -> None:
-        """Tell one; a defect in that must not keep the news from the others."""
+    def _collect(self) -> tuple[list[Submission], Work]:
+        submissions, self._pending = self._pending, []
+        hungry, self._hungry = self._hungry, set()
+        tick, self._tick_due = self._tick_due, False
+        self.pending_bytes = 0
+        self.turns += 1
+        self.turn_commands.observe(len(submissions))
+        for submission in submissions:
+            submission.taken = True
+        work = Work(
+            self.clock.now_ms(),
+            [submission.command for submission in submissions],
+            tick,
+            hungry,
+            self._wants,
+            self._in_use,
+        )
+        return submissions, work
+
+    async def _transact(self, work: Work) -> Outcome:
+        """Run a turn and commit it."""
+        if self._in_thread:
+            outcome = await self._loop.run_in_executor(self._thread, self._run, work)
+        else:
+            outcome = self._run(work)
+        committing = self._loop.time()
+        await self._loop.run_in_executor(self._thread, self.namespace.store.commit)
+        self.commit_seconds.observe(self._loop.time() - committing)
+        return outcome
+
+    def _run(self, work: Work) -> Outcome:
+        self.namespace.store.begin()
+        return run(self.namespace, work)
+
+    # -- what a turn brought about -----------------------------------------------------
+
+    def _hand_out(self, submissions: list[Submission], outcome: Outcome) -> None:
+        """The turn is on disk: tell everyone who waits for a part of it."""
+        for submission, answer in zip(submissions, outcome.answers, strict=True):
+            if isinstance(answer, TwinbusError):
+                self._tell(submission.reply.failed, answer)
+            else:
+                self._tell(submission.reply.done, answer)
+        for want, taken in outcome.deliveries:
+            self._deliver(want, taken)
+        self._hand_out_effects(outcome.effects)
+        if outcome.tick_again:
+            self.tick()
+
+    def _deliver(self, want: Want, taken: Taken) -> None:
+        wants = self._wants.get(want.container)
+        if wants is not None and wants.get(want.key) is want:
+            self.unwant(want.container, want.key)
+        consumer = self._consumers.get(want.key)
+        if consumer is not None:
+            self._tell(consumer.deliver, want, taken)
+        else:
+            self.give_back(taken)
+
+    def give_back(self, taken: Taken) -> None:
+        """What was taken for a client that is gone goes back."""
+        command = taken.returned()
+        if command is not None:
+            self.submit(command, UNHEARD)
+
+    def _hand_out_effects(self, effects: Turn) -> None:
+        for session in effects.ended_sessions:
+            self._lose_session((session.container, session.nonce))
+        if effects.emptied:
+            for key in list(self.session_holders):
+                if key[0] in effects.emptied:
+                    self._lose_session(key)
+        for entity in effects.deleted:
+            self._detach_all(entity)
+        if effects.rules_changed:
+            for claim_holder in list(self.claim_holders):
+                self._tell(claim_holder.rules_changed)
+        if effects.again:
+            self._hungry.update(effects.again)
+            self.wake()
+
+    def _lose_session(self, key: tuple[int, int]) -> None:
+        holder = self.session_holders.pop(key, None)
+        if holder is not None:
+            self._tell(holder.session_lost)
+
+    def _detach_all(self, entity: int) -> None:
+        """An entity is gone, and so are the links to it."""
+        for link in self._links.pop(entity, set()):
+            self._tell(link.entity_deleted)
+        # Consumers without a link find out when their wants are looked at.
+        self._hungry.update(key for key in self._wants if entity_of(key) == entity)
+        self.wake()
+
+    def _tell(self, call: Callable[..., object], *arguments: Any) -> None:
+        """Call one receiver of news; a defect in it must not keep it from others."""
         try:
             call(*arguments)
         except Exception:
-            log.exception("somebody in %s could not be told", self.namespace.name)
+            log.exception("a client of %s could not be told", self.namespace.name)
 
     def _tell_room(self) -> None:
         """Connections that waited because of the crowd may read again."""
@@ -278,64 +399,6 @@ class Host:
             waiting, self.on_room = self.on_room, []
             for resume in waiting:
                 resume()
-
-    def _run_tick(self, now_ms: int) -> None:
-        if not self._tick_due:
-            return
-        self._tick_due = False
-        if self.namespace.tick(now_ms):
-            self._tick_due = self._scheduled = True
-
-    def _feed(self, now_ms: int, staged: list[Consumer]) -> None:
-        """Let receivers lock what is ready, each its share."""
-        ready = self.namespace.router.ready
-        containers = ready | self._hungry
-        # Cleared first: who takes a full share asks for another turn meanwhile.
-        ready.clear()
-        self._hungry.clear()
-        for container in containers:
-            consumers = self._consumers.get(container)
-            if not consumers:
-                continue
-            share = 1000 if len(consumers) == 1 else 100
-            # The first in line goes to the end of it.
-            consumers.append(consumers.pop(0))
-            staged.extend(
-                consumer
-                for consumer in list(consumers)
-                if consumer.stage(self.namespace, now_ms, share)
-            )
-
-    def _tell_changes(self) -> None:
-        ended, self.namespace.ended_sessions = self.namespace.ended_sessions, []
-        for session in ended:
-            key = (session.container, session.nonce)
-            holder = self.session_holders.pop(key, None)
-            if holder is not None:
-                holder.session_lost()
-        deleted, self.namespace.deleted = self.namespace.deleted, []
-        for entity in deleted:
-            self._detach_all(entity.id)
-        namespace = self.namespace
-        if namespace.rules_changed or namespace.entities.rules_changed:
-            namespace.rules_changed = namespace.entities.rules_changed = False
-            for claim_holder in list(self.claim_holders):
-                self._tell(claim_holder.rules_changed)
-
-    def _detach_all(self, entity: int) -> None:
-        """An entity is gone, and so are the links to it."""
-        error = Error(
-            condition="amqp:not-found", description="The messaging entity was deleted."
-        )
-        for link, (owner, connection) in list(self._links.items()):
-            if owner == entity:
-                if link.state is LinkState.ASKED:
-                    link.refuse(error)
-                link.detach(error)
-                connection.close_link(link)
-        # Who waits without a link finds out by looking.
-        self._hungry.update(key for key in self._consumers if key & ~3 == entity)
-        self.wake()
 
     # -- time --------------------------------------------------------------------------
 
@@ -346,52 +409,47 @@ class Host:
         if self._closing or self.fault is not None:
             return
         due_ms = self.namespace.next_tick_ms()
-        seconds = _TIMER_SECONDS_MAX
+        seconds = limits.TICK_SECONDS_MAX
         if due_ms is not None:
             wait_seconds = (due_ms - self.clock.now_ms()) / 1000
-            seconds = min(max(wait_seconds, _TIMER_SECONDS_MIN), seconds)
+            seconds = min(max(wait_seconds, limits.TICK_SECONDS_MIN), seconds)
         self._timer = self._loop.call_later(seconds, self.tick)
 
     # -- faults ------------------------------------------------------------------------
 
-    def _stop_accepting(
-        self, fault: StoreFault, commands: list[Command], staged: list[Consumer]
-    ) -> None:
+    def _stop_accepting(self, fault: StoreFault, submissions: list[Submission]) -> None:
         log.error("store of %s stopped: %s", self.namespace.name, fault.text)
         self.fault = fault
-        commands = commands + self._pending
+        submissions = submissions + self._pending
         self._pending = []
         self.pending_bytes = 0
-        self._undo(fault, commands, staged)
-        self._loop.call_later(_RECOVER_SECONDS, self.try_recover)
+        self._undo(fault, submissions)
+        for wants in list(self._wants.values()):
+            for key in list(wants):
+                if key in self._consumers:
+                    self._tell(self._consumers[key].store_failed, fault)
+        self._loop.call_later(limits.STORE_RECOVERY_SECONDS, self.try_recover)
 
-    def _undo(
-        self, error: TwinbusError, commands: list[Command], staged: list[Consumer]
-    ) -> None:
-        """Nothing of the turn happened: say so to everybody in it."""
-        namespace = self.namespace
+    def _undo(self, error: TwinbusError, submissions: list[Submission]) -> None:
+        """Nothing of the turn happened: say so to everyone in it."""
         with contextlib.suppress(StoreFault):
-            namespace.store.rollback()
-            namespace.reload()
-        namespace.router.ready.clear()
-        namespace.ended_sessions.clear()
-        namespace.deleted.clear()
-        for command in commands:
-            self._tell(command.fail, error)
-        for consumer in staged:
-            self._tell(consumer.fail, error)
+            self.namespace.store.rollback()
+            self.namespace.reload()
+        for submission in submissions:
+            submission.taken = True
+            self._tell(submission.reply.failed, error)
 
     def try_recover(self) -> None:
         """Ask a stopped store whether it takes writes again."""
         if self._closing:
             return
         if not self._recovered():
-            self._loop.call_later(_RECOVER_SECONDS, self.try_recover)
+            self._loop.call_later(limits.STORE_RECOVERY_SECONDS, self.try_recover)
             return
         log.warning("store of %s accepts again", self.namespace.name)
         self.fault = None
         self._tick_due = True
-        self._hungry.update(self._consumers)
+        self._hungry.update(self._wants)
         self.wake()
 
     def _recovered(self) -> bool:
@@ -403,5 +461,30 @@ class Host:
             return False
         return True
 
-    def _in_use(self, entity: int) -> bool:
-        return any(entity + which in self._consumers for which in range(3))
+
+class _Awaited(Generic[T]):
+    """A reply that a task waits for."""
+
+    def __init__(self, future: asyncio.Future[T]) -> None:
+        self.future = future
+
+    def done(self, result: T) -> None:
+        if not self.future.done():
+            self.future.set_result(result)
+
+    def failed(self, error: TwinbusError) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class _Unheard:
+    """A reply that no client waits for: locks that are not given back end by time."""
+
+    def done(self, result: Any) -> None:
+        """Nothing to tell."""
+
+    def failed(self, error: TwinbusError) -> None:
+        """Nothing to tell."""
+
+
+UNHEARD = _Unheard()

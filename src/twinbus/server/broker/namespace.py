@@ -4,9 +4,8 @@ Every method runs inside the store's transaction and takes the time as an argume
 decides what the store must not know: whether a message may be sent, when it has been
 delivered often enough, what happens when it expires. Nothing here knows of links.
 
-After a turn, `router.ready` names the containers in which something became receivable
-and `ended_sessions` the session locks that ran out; the host reads and clears both.
-So it does with `rules_changed`, after which claims are looked at again.
+What a method brings about beside its result (containers that became ready, ended
+sessions, deleted entities, changed rules) it adds to the `Turn` that it is given.
 """
 
 from __future__ import annotations
@@ -18,7 +17,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from twinbus import limits
-from twinbus.core.names import EntityPath
+from twinbus.core.names import EntityPath, SubQueue
+from twinbus.core.rights import AuthorizationRule
 from twinbus.errors import (
     BusyError,
     CallerError,
@@ -35,23 +35,24 @@ from twinbus.server.broker.entities import Entities, Entity
 from twinbus.server.broker.letter import Letter
 from twinbus.server.broker.routing import DESCRIPTION, REASON, Router, expiry
 from twinbus.server.broker.throttle import Bucket
+from twinbus.server.broker.turn import Turn
 from twinbus.server.setup.config import NamespaceConfig
 from twinbus.store.base import (
     Ended,
     Lock,
     Record,
-    SessionEnded,
+    SessionGrant,
+    State,
     Store,
     Stored,
+    container_of,
+    is_sub_queue,
+    sequence_of,
 )
 from twinbus.wire.message import sections
 from twinbus.wire.message.sections import PING_CONTENT_TYPE, Incoming
 
 log = logging.getLogger("twinbus.namespace")
-
-# How much one turn of the clock works off, so that other work gets its turn.
-_SWEEP_MAX = 500
-_IDLE_CHECK_MS = 10_000
 
 _CREATED = "namespace_created_ms"
 
@@ -76,12 +77,9 @@ class Namespace:
         self.entities = Entities(store)
         # The namespace's own authorization rules; those of entities are with them.
         self.rules = keys.load_rules(store)
-        self.rules_changed = False
+        # Whether the emulator's documented key works beside them.
+        self.dev_key = False
         self.router = Router(store, self.entities)
-        self.ended_sessions: list[SessionEnded] = []
-        self.deleted: list[Entity] = []
-        # Containers with links on them are in use, whatever their last message.
-        self.in_use: Callable[[int], bool] = lambda _container: False
         self._bucket = Bucket(rate) if rate is not None else None
         self._new_id = new_id
         self._idle_checked_ms = 0
@@ -102,12 +100,19 @@ class Namespace:
         """Remember when the namespace was made, unless that is known already."""
         self.store.put_setting(_CREATED, str(self.created_ms(now_ms)))
 
-    def change_rules(self, change: Callable[[Store], T]) -> T:
-        """Let `change` write authorization rules of the namespace, and know of it."""
+    def change_rules(self, change: Callable[[Store], T], turn: Turn) -> T:
+        """Let `change` write authorization rules of the namespace."""
         result = change(self.store)
         self.rules = keys.load_rules(self.store)
-        self.rules_changed = True
+        turn.rules_changed = True
         return result
+
+    def rules_of(self, scope_key: str) -> Sequence[AuthorizationRule]:
+        """The rules of a scope: the namespace for the empty key, else an entity."""
+        if not scope_key:
+            return keys.with_dev_key(self.rules) if self.dev_key else self.rules
+        entity = self.entities.find(scope_key)
+        return () if entity is None else entity.authorization_rules
 
     # -- sending ---------------------------------------------------------------------
 
@@ -115,31 +120,31 @@ class Namespace:
         self,
         entity: Entity,
         messages: Sequence[Incoming],
-        now_ms: int,
+        turn: Turn,
         *,
         checked: bool = False,
     ) -> Sequence[int]:
         """Accept messages, all or none; returns their numbers. Pings get 0."""
         if not checked:
-            self.check_send(entity, messages, now_ms)
+            self.check_send(entity, messages, turn)
         if any(m.content_type == PING_CONTENT_TYPE for m in messages):
-            return [self._send_or_ping(entity, m, now_ms) for m in messages]
+            return [self._send_or_ping(entity, m, turn) for m in messages]
         entity.received += len(messages)
-        self.store.touch(entity.id, now_ms)
+        self.store.touch(entity.id, turn.now_ms)
         self._name(messages)
         if self._is_plain(entity, messages):
-            return self._append(entity, messages, now_ms)
+            return self._append(entity, messages, turn)
         deliver = self.router.deliver
-        return [deliver(entity, Letter.incoming(m), now_ms) for m in messages]
+        return [deliver(entity, Letter.incoming(m), turn) for m in messages]
 
-    def _send_or_ping(self, entity: Entity, message: Incoming, now_ms: int) -> int:
+    def _send_or_ping(self, entity: Entity, message: Incoming, turn: Turn) -> int:
         if message.content_type == PING_CONTENT_TYPE:
             entity.pings += 1
             return 0
-        return self.send(entity, [message], now_ms, checked=True)[0]
+        return self.send(entity, [message], turn, checked=True)[0]
 
     def check_send(
-        self, entity: Entity, messages: Sequence[Incoming], now_ms: int
+        self, entity: Entity, messages: Sequence[Incoming], turn: Turn
     ) -> None:
         """Refuse what may not be sent; changes nothing but the rate."""
         if not entity.description.status.can_send:
@@ -171,7 +176,7 @@ class Namespace:
                 "max_size_in_megabytes."
             )
         for bucket in (entity.bucket, self._bucket):
-            if bucket is not None and not bucket.take(len(messages), now_ms):
+            if bucket is not None and not bucket.take(len(messages), turn.now_ms):
                 entity.throttled += len(messages)
                 raise BusyError(
                     f"More than {bucket.rate} messages a second. "
@@ -201,7 +206,7 @@ class Namespace:
         )
 
     def _append(
-        self, entity: Entity, messages: Sequence[Incoming], now_ms: int
+        self, entity: Entity, messages: Sequence[Incoming], turn: Turn
     ) -> Sequence[int]:
         """The usual way: straight into one container, in one go."""
         ttl_ms = entity.ttl_ms
@@ -211,18 +216,18 @@ class Namespace:
                 m.head(),
                 m.bare,
                 m.session_id if with_session else None,
-                expiry(now_ms, m.ttl_ms, ttl_ms),
+                expiry(turn.now_ms, m.ttl_ms, ttl_ms),
             )
             for m in messages
         ]
-        first = self.store.append(entity.id, records, now_ms)
-        self.router.ready.add(entity.id)
+        first = self.store.append(entity.id, records, turn.now_ms)
+        turn.ready.add(entity.id)
         return range(first, first + len(records))
 
     def cancel(self, entity: Entity, sequences: Sequence[int]) -> bool:
         """Forget scheduled messages, all or none; False if one is not there."""
         found = self.store.find(entity.id, sequences)
-        scheduled = [stored.id for stored in found if stored.state == 2]
+        scheduled = [each.id for each in found if each.state == State.SCHEDULED]
         if len(scheduled) != len(set(sequences)):
             return False
         self.store.remove(scheduled)
@@ -230,50 +235,50 @@ class Namespace:
 
     # -- settling --------------------------------------------------------------------
 
-    def complete(self, locks: Sequence[Lock], now_ms: int) -> list[bool]:
+    def complete(self, locks: Sequence[Lock], turn: Turn) -> list[bool]:
         """Remove messages of one container for good; False where the lock has ended."""
-        results = self.store.complete(locks, now_ms)
-        entity = self.entities.of_container(locks[0].id >> 40) if locks else None
+        results = self.store.complete(locks, turn.now_ms)
+        entity = self._entity_of(locks[0].id) if locks else None
         if entity is not None:
             entity.completed += sum(results)
         return results
 
-    def abandon(self, lock: Lock, changes: dict[str, Any] | None, now_ms: int) -> None:
+    def abandon(self, lock: Lock, changes: dict[str, Any] | None, turn: Turn) -> None:
         """Give a message back; delivered often enough, it is dead-lettered."""
-        self._change(lock, changes, now_ms)
-        ended = self.store.release([lock], now_ms, count=True)
+        self._change(lock, changes, turn)
+        ended = self.store.release([lock], turn.now_ms, count=True)
         if not ended:
             raise LockLost
-        self._returned(ended, now_ms)
+        self._returned(ended, turn)
 
-    def release(self, locks: Sequence[Lock], now_ms: int) -> None:
+    def unlock(self, locks: Sequence[Lock], turn: Turn) -> None:
         """Give messages back as if they had never been delivered."""
-        for ended in self.store.release(locks, now_ms, count=False):
-            self.router.ready.add(ended.id >> 40)
+        for ended in self.store.release(locks, turn.now_ms, count=False):
+            turn.ready.add(container_of(ended.id))
 
-    def defer(self, lock: Lock, changes: dict[str, Any] | None, now_ms: int) -> None:
+    def defer(self, lock: Lock, changes: dict[str, Any] | None, turn: Turn) -> None:
         """Set a message aside, to be had by its number."""
-        self._change(lock, changes, now_ms)
-        if not self.store.defer(lock, now_ms):
+        self._change(lock, changes, turn)
+        if not self.store.defer(lock, turn.now_ms):
             raise LockLost
 
-    def dead_letter(self, lock: Lock, marks: dict[str, Any], now_ms: int) -> None:
+    def dead_letter(self, lock: Lock, marks: dict[str, Any], turn: Turn) -> None:
         """Move a message to the dead-letter queue; `marks` are properties to set."""
-        stored = self.store.held(lock, now_ms)
+        stored = self.store.held(lock, turn.now_ms)
         if stored is None:
             raise LockLost
         self.changed(stored, marks)
-        if stored.container & 3:
+        if is_sub_queue(stored.container):
             # A dead-letter queue has none of its own: the message stays, marked.
-            self._change(lock, marks, now_ms)
-            self._returned(self.store.release([lock], now_ms, count=True), now_ms)
+            self._change(lock, marks, turn)
+            self._returned(self.store.release([lock], turn.now_ms, count=True), turn)
             return
-        self.router.dead_letter(stored, marks, now_ms)
+        self.router.dead_letter(stored, marks, turn)
 
-    def _change(self, lock: Lock, changes: dict[str, Any] | None, now_ms: int) -> None:
+    def _change(self, lock: Lock, changes: dict[str, Any] | None, turn: Turn) -> None:
         if not changes:
             return
-        stored = self.store.held(lock, now_ms)
+        stored = self.store.held(lock, turn.now_ms)
         if stored is None:
             raise LockLost
         bare = self.changed(stored, changes)
@@ -304,118 +309,120 @@ class Namespace:
             )
         return bare
 
-    def _returned(self, ended: Sequence[Ended], now_ms: int) -> None:
+    def _returned(self, ended: Sequence[Ended], turn: Turn) -> None:
         """Messages came back with their count raised."""
         for item in ended:
-            container = item.id >> 40
+            container = container_of(item.id)
             entity = self.entities.of_container(container)
-            self.router.ready.add(container)
-            if entity is None or container & 3:
+            turn.ready.add(container)
+            if entity is None or is_sub_queue(container):
                 continue
-            most = getattr(entity.description, "max_delivery_count", None)
+            most = entity.max_delivery_count
             if most is not None and item.deliveries >= most:
-                self._bury_worn(item.id, most, now_ms)
+                self._bury_worn(item.id, most, turn)
 
-    def _bury_worn(self, id: int, most: int, now_ms: int) -> None:
-        for stored in self.store.find(id >> 40, [id & ((1 << 40) - 1)]):
+    def _bury_worn(self, id: int, most: int, turn: Turn) -> None:
+        for stored in self.store.find(container_of(id), [sequence_of(id)]):
             marks = {
                 REASON: "MaxDeliveryCountExceeded",
                 DESCRIPTION: (
                     f"Message could not be consumed after {most} delivery attempts."
                 ),
             }
-            self._bury(stored, marks, now_ms)
+            self._bury(stored, marks, turn)
 
-    def _bury(self, stored: Stored, marks: dict[str, Any], now_ms: int) -> None:
+    def _bury(self, stored: Stored, marks: dict[str, Any], turn: Turn) -> None:
         """Dead-letter a message because of its time or its count."""
-        work = partial(self.router.dead_letter, stored, marks, now_ms)
-        self.router.work_off(stored, work, "dead-lettered", now_ms)
+        work = partial(self.router.dead_letter, stored, marks, turn)
+        self.router.work_off(stored, work, "dead-lettered", turn)
 
-    def release_session(self, container: int, grant: Any, now_ms: int) -> None:
+    def unlock_session(self, container: int, grant: SessionGrant, turn: Turn) -> None:
         """A session's receiver is gone; what it held counts as delivered."""
-        ended = self.store.release_session(container, grant, now_ms, count=True)
-        self.router.ready.add(container)
-        self._returned(ended, now_ms)
+        ended = self.store.release_session(container, grant, turn.now_ms, count=True)
+        turn.ready.add(container)
+        self._returned(ended, turn)
 
     # -- time ------------------------------------------------------------------------
 
-    def tick(self, now_ms: int) -> bool:
+    def tick(self, turn: Turn) -> bool:
         """Work off what time has brought; True if there is more to do at once."""
         store = self.store
-        locks = store.end_locks(now_ms, _SWEEP_MAX)
-        self._returned(locks, now_ms)
-        sessions = self.end_sessions(now_ms)
-        expired = store.expired(now_ms, _SWEEP_MAX)
+        locks = store.end_locks(turn.now_ms, limits.SWEEP_MAX)
+        self._returned(locks, turn)
+        sessions = self.end_sessions(turn)
+        expired = store.expired(turn.now_ms, limits.SWEEP_MAX)
         for stored in expired:
-            self._expire(stored, now_ms)
-        due = store.due(now_ms, _SWEEP_MAX)
+            self._expire(stored, turn)
+        due = store.due(turn.now_ms, limits.SWEEP_MAX)
         for stored in due:
-            work = partial(self.router.activate, stored, now_ms)
-            self.router.work_off(stored, work, "enqueued at its time", now_ms)
+            work = partial(self.router.activate, stored, turn)
+            self.router.work_off(stored, work, "enqueued at its time", turn)
         # Also when the clock was set back.
-        if abs(now_ms - self._idle_checked_ms) >= _IDLE_CHECK_MS:
-            self._idle_checked_ms = now_ms
-            store.forget_duplicates(now_ms)
-            self._delete_idle(now_ms)
-        return max(len(locks), sessions, len(expired), len(due)) >= _SWEEP_MAX
+        if abs(turn.now_ms - self._idle_checked_ms) >= limits.IDLE_CHECK_MS:
+            self._idle_checked_ms = turn.now_ms
+            store.forget_duplicates(turn.now_ms)
+            self._delete_idle(turn)
+        return max(len(locks), sessions, len(expired), len(due)) >= limits.SWEEP_MAX
 
-    def end_sessions(self, now_ms: int) -> int:
+    def end_sessions(self, turn: Turn) -> int:
         """Take back session locks whose time is over; their links are told later."""
-        sessions = self.store.end_sessions(now_ms, _SWEEP_MAX)
+        sessions = self.store.end_sessions(turn.now_ms, limits.SWEEP_MAX)
         for session in sessions:
-            self.router.ready.add(session.container)
-            self._returned(session.messages, now_ms)
-        self.ended_sessions.extend(sessions)
+            turn.ready.add(session.container)
+            self._returned(session.messages, turn)
+        turn.ended_sessions.extend(sessions)
         return len(sessions)
 
     def next_tick_ms(self) -> int | None:
         """When `tick` has something to do again."""
         return self.store.next_time_ms()
 
-    def _expire(self, stored: Stored, now_ms: int) -> None:
+    def _expire(self, stored: Stored, turn: Turn) -> None:
         entity = self.entities.of_container(stored.container)
         if entity is not None:
             entity.expired += 1
-        keep = entity is not None and getattr(
-            entity.description, "dead_lettering_on_message_expiration", False
-        )
-        if not keep:
+        if entity is None or not entity.dead_letters_expired:
             self.store.remove([stored.id])
             return
         marks = {
             REASON: "TTLExpiredException",
             DESCRIPTION: "The message expired and was dead lettered.",
         }
-        self._bury(stored, marks, now_ms)
+        self._bury(stored, marks, turn)
 
-    def _delete_idle(self, now_ms: int) -> None:
+    def _delete_idle(self, turn: Turn) -> None:
         for entity in self.entities:
             idle_ms = entity.description.auto_delete_on_idle_ms
-            if self.entities.find(entity.key) is not entity or self.in_use(entity.id):
+            if self.entities.find(entity.key) is not entity:
+                continue
+            if any(entity.container(each) in turn.in_use for each in SubQueue):
                 continue
             used_ms = max(
                 self.store.counts(entity.id).accessed_ms,
                 entity.created_ms,
                 entity.updated_ms,
             )
-            if now_ms - used_ms >= idle_ms:
-                self._delete_if_possible(entity)
+            if turn.now_ms - used_ms >= idle_ms:
+                self._delete_if_possible(entity, turn)
 
-    def _delete_if_possible(self, entity: Entity) -> None:
+    def _delete_if_possible(self, entity: Entity, turn: Turn) -> None:
         """Delete an idle entity; one that cannot be is tried again at the next look."""
         try:
             with self.store.savepoint():
-                self.delete(entity.path)
+                self.delete(entity.path, turn)
         except StoreFault:
             raise
         except Exception:
             log.exception("the idle entity %s could not be deleted", entity.name)
 
-    def delete(self, path: EntityPath) -> None:
+    def delete(self, path: EntityPath, turn: Turn) -> None:
         """Delete an entity; links on it are told when the turn is over."""
         below = list(self.entities.get(path).subscriptions.values())
-        entity = self.entities.delete(path)
-        self.deleted += [*below, entity]
+        entity = self.entities.delete(path, turn)
+        turn.deleted += [each.id for each in (*below, entity)]
+
+    def _entity_of(self, id: int) -> Entity | None:
+        return self.entities.of_container(container_of(id))
 
 
 def _check_fields(message: Incoming) -> None:

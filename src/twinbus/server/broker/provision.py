@@ -18,12 +18,13 @@ from twinbus.core.rule import DEFAULT_RULE_NAME, RuleDescription
 from twinbus.errors import CallerError, ConfigError
 from twinbus.server.broker import keys
 from twinbus.server.broker.namespace import Namespace
+from twinbus.server.broker.turn import Turn
 from twinbus.server.setup.config import NamespaceConfig, SubscriptionConfig
 
 _FORWARDS = ("forward_to", "forward_dead_lettered_messages_to")
 
 
-def provision(namespace: Namespace, config: NamespaceConfig, now_ms: int) -> None:
+def provision(namespace: Namespace, config: NamespaceConfig, turn: Turn) -> None:
     """Bring a namespace to what its configuration says.
 
     `ConfigError` names the entity that cannot become what the file wants.
@@ -31,17 +32,19 @@ def provision(namespace: Namespace, config: NamespaceConfig, now_ms: int) -> Non
     made: set[str] = set()
     for description in _descriptions(config):
         if namespace.entities.find(description.key) is None:
-            _create(namespace, description, now_ms)
+            _create(namespace, description, turn.now_ms)
             made.add(description.key)
     # Forwarding may lead to an entity further down, so it is set when all exist.
     for description in _descriptions(config):
-        _update(namespace, description, now_ms)
+        _update(namespace, description, turn)
     for topic in config.topics:
         for subscription in topic.subscriptions:
             is_new = subscription.description.key in made
-            _add_rules(namespace, subscription, is_new, now_ms)
+            _add_rules(namespace, subscription, is_new, turn.now_ms)
     wanted = config.authorization_rules
-    namespace.change_rules(lambda store: keys.merge_rules(store, wanted, now_ms))
+    namespace.change_rules(
+        lambda store: keys.merge_rules(store, wanted, turn.now_ms), turn
+    )
 
 
 def _descriptions(config: NamespaceConfig) -> Iterator[Description]:
@@ -65,14 +68,14 @@ def _create(namespace: Namespace, description: Description, now_ms: int) -> None
         _refuse(description, error.text)
 
 
-def _update(namespace: Namespace, description: Description, now_ms: int) -> None:
+def _update(namespace: Namespace, description: Description, turn: Turn) -> None:
     existing = namespace.entities.get(description.path)
     wanted = dataclasses.replace(
         description, created_at_ms=existing.description.created_at_ms
     )
     try:
         if changed(existing.description, wanted):
-            namespace.entities.update(wanted, now_ms)
+            namespace.entities.update(wanted, turn)
     except CallerError as error:
         _refuse(description, error.text)
 

@@ -4,7 +4,6 @@ Owns the way of a letter from the entity it was sent to into the containers that
 it, in one transaction. A hop that cannot be made (too many, target missing, disabled or
 full) ends in the transfer dead-letter queue of the entity that forwards. A message that
 the clock moves and that cannot be moved is set aside, so that the others can be.
-`ready` collects the containers in which something became receivable.
 """
 
 from __future__ import annotations
@@ -18,11 +17,13 @@ from twinbus import limits
 from twinbus.errors import FilterError, PeerError, StoreFault, TwinbusError
 from twinbus.server.broker.entities import Entities, Entity
 from twinbus.server.broker.letter import Letter, LetterView
+from twinbus.server.broker.turn import Turn
 from twinbus.store.base import (
     DEAD_LETTER,
     TRANSFER_DEAD_LETTER,
     Store,
     Stored,
+    is_sub_queue,
 )
 from twinbus.wire.message import sections
 
@@ -76,15 +77,12 @@ class Router:
     def __init__(self, store: Store, entities: Entities) -> None:
         self._store = store
         self._entities = entities
-        self.ready: set[int] = set()
         # Copies of the message that is on its way now.
         self._copied = 0
         # Inside `_part`: who counted a dead-lettered message.
         self._counted: list[Entity] | None = None
 
-    def deliver(
-        self, entity: Entity, letter: Letter, now_ms: int, hops: int = 0
-    ) -> int:
+    def deliver(self, entity: Entity, letter: Letter, turn: Turn, hops: int = 0) -> int:
         """Bring a letter to a queue or topic; returns its number there.
 
         A duplicate within the window gets a number and is dropped.
@@ -94,87 +92,88 @@ class Router:
         window_ms = entity.duplicate_window_ms
         if window_ms is not None:
             key = duplicate_key(letter.message_id)
-            until_ms = now_ms + window_ms
-            if not self._store.remember(entity.id, [key], until_ms, now_ms)[0]:
-                # A number of its own: another's would let it cancel that one.
+            until_ms = turn.now_ms + window_ms
+            if not self._store.remember(entity.id, [key], until_ms, turn.now_ms)[0]:
+                # A fresh number; with the original's this sender could cancel the
+                # other message.
                 return self._store.number(entity.id, 1)
-        if letter.scheduled_ms is not None and letter.scheduled_ms > now_ms:
-            return self._schedule(entity, letter, now_ms)
+        if letter.scheduled_ms is not None and letter.scheduled_ms > turn.now_ms:
+            return self._schedule(entity, letter, turn)
         letter.scheduled_ms = None
         if entity.kind == "topic":
-            return self._publish(entity, letter, now_ms, hops)
-        return self.put(entity, letter, now_ms, hops)
+            return self._publish(entity, letter, turn, hops)
+        return self.put(entity, letter, turn, hops)
 
-    def _schedule(self, entity: Entity, letter: Letter, now_ms: int) -> int:
+    def _schedule(self, entity: Entity, letter: Letter, turn: Turn) -> int:
         assert letter.scheduled_ms is not None
         expires_ms = expiry(letter.scheduled_ms, letter.ttl_ms, entity.ttl_ms)
         session = letter.session_id if entity.requires_session else None
         record = letter.record(session, expires_ms)
-        return self._store.append(entity.id, [record], now_ms)
+        return self._store.append(entity.id, [record], turn.now_ms)
 
-    def activate(self, stored: Stored, now_ms: int) -> None:
+    def activate(self, stored: Stored, turn: Turn) -> None:
         """A scheduled message whose time has come starts its way."""
         self._copied = 0
         entity = self._entities.of_container(stored.container)
         self._store.remove([stored.id])
         if entity is None:
             return
-        letter = Letter.stored(stored, now_ms)
+        letter = Letter.stored(stored, turn.now_ms)
         letter.origin = None
         if entity.kind == "topic":
-            self._publish(entity, letter, now_ms, 0)
+            self._publish(entity, letter, turn, 0)
         else:
-            self.put(entity, letter, now_ms, 0)
+            self.put(entity, letter, turn, 0)
 
     # -- containers ----------------------------------------------------------------
 
-    def put(self, entity: Entity, letter: Letter, now_ms: int, hops: int) -> int:
+    def put(self, entity: Entity, letter: Letter, turn: Turn, hops: int) -> int:
         """Keep a letter in a queue or subscription, or forward it."""
         self._copied += 1
         if entity.forward_key is not None:
             sequence = self._store.number(entity.id, 1)
             if letter.origin is None:
                 letter.origin = sequence
-            self._forward(entity, entity.forward_key, letter, now_ms, hops)
+            self._forward(entity, entity.forward_key, letter, turn, hops)
             return sequence
         session = letter.session_id if entity.requires_session else None
         if entity.requires_session and session is None:
             letter = self._marked(letter, "Session ID is null.", "")
-            return self.bury(entity, letter, now_ms, DEAD_LETTER)
-        expires_ms = expiry(now_ms, letter.ttl_ms, entity.ttl_ms)
+            return self.bury(entity, letter, turn, DEAD_LETTER)
+        expires_ms = expiry(turn.now_ms, letter.ttl_ms, entity.ttl_ms)
         record = letter.record(session, expires_ms)
-        self.ready.add(entity.id)
-        return self._store.append(entity.id, [record], now_ms)
+        turn.ready.add(entity.id)
+        return self._store.append(entity.id, [record], turn.now_ms)
 
-    def bury(self, entity: Entity, letter: Letter, now_ms: int, which: int) -> int:
+    def bury(self, entity: Entity, letter: Letter, turn: Turn, which: int) -> int:
         """Keep a letter in one of the entity's dead-letter queues."""
         letter.scheduled_ms = None
         if which == DEAD_LETTER:
             self._count_dead(entity)
-        self.ready.add(entity.id + which)
+        turn.ready.add(entity.id + which)
         record = letter.record(None, None)
-        return self._store.append(entity.id + which, [record], now_ms)
+        return self._store.append(entity.id + which, [record], turn.now_ms)
 
     def dead_letter(
-        self, stored: Stored, marks: dict[str, Any], now_ms: int, hops: int = 0
+        self, stored: Stored, marks: dict[str, Any], turn: Turn, hops: int = 0
     ) -> None:
         """Move a kept message to the dead-letter queue, or forward it from there."""
         entity = self._entities.of_container(stored.container)
         assert entity is not None
         bare = _with_marks(stored.bare, marks)
         self._store.remove([stored.id])
-        letter = Letter.stored(stored._replace(bare=bare, expires_ms=None), now_ms)
+        letter = Letter.stored(stored._replace(bare=bare, expires_ms=None), turn.now_ms)
         letter.deliveries = stored.deliveries
         letter.origin = stored.origin or stored.sequence
-        target = getattr(entity.description, "forward_dead_letter_key", None)
-        if target is None or stored.container & 3:
-            self.bury(entity, letter, now_ms, DEAD_LETTER)
+        target = entity.forward_dead_letter_key
+        if target is None or is_sub_queue(stored.container):
+            self.bury(entity, letter, turn, DEAD_LETTER)
             return
         self._copied = 0
         self._count_dead(entity)
         letter.source = entity.name
         letter.deliveries = 0
-        self._forward(entity, target, letter, now_ms, hops)
+        self._forward(entity, target, letter, turn, hops)
 
     def _count_dead(self, entity: Entity) -> None:
         entity.dead_lettered += 1
@@ -184,7 +183,7 @@ class Router:
     # -- messages that cannot be moved ---------------------------------------------
 
     def work_off(
-        self, stored: Stored, work: Callable[[], None], deed: str, now_ms: int
+        self, stored: Stored, work: Callable[[], None], deed: str, turn: Turn
     ) -> None:
         """Do what time asks for with one kept message; if that fails, set it aside.
 
@@ -192,7 +191,7 @@ class Router:
         turn from now on, because time asks for the same again in each.
         """
         try:
-            with self._part():
+            with self._part(turn):
                 work()
         except StoreFault:
             raise
@@ -204,30 +203,28 @@ class Router:
             self._store.remove([stored.id])
             if entity is not None:
                 text = f"The message could not be {deed}. {error_text(error)}"
-                self._set_aside(entity, stored, text, now_ms)
+                self._set_aside(entity, stored, text, turn)
 
     @contextmanager
-    def _part(self) -> Iterator[None]:
+    def _part(self, turn: Turn) -> Iterator[None]:
         """Undo what happens inside, counts and ready containers too, if it fails."""
-        ready, self.ready = self.ready, set()
+        ready, turn.ready = turn.ready, set()
         counted: list[Entity] = []
         self._counted = counted
         try:
             with self._store.savepoint():
                 yield
         except Exception:
-            self.ready.clear()
+            turn.ready.clear()
             for entity in counted:
                 entity.dead_lettered -= 1
             raise
         finally:
             self._counted = None
-            ready |= self.ready
-            self.ready = ready
+            ready |= turn.ready
+            turn.ready = ready
 
-    def _set_aside(
-        self, entity: Entity, stored: Stored, text: str, now_ms: int
-    ) -> None:
+    def _set_aside(self, entity: Entity, stored: Stored, text: str, turn: Turn) -> None:
         """Keep a message in the entity's own dead-letter queue, and forward it nowhere.
 
         A topic has none: there it is the transfer dead-letter queue.
@@ -239,7 +236,7 @@ class Router:
         is_topic = entity.kind == "topic"
         which = TRANSFER_DEAD_LETTER if is_topic else DEAD_LETTER
         letter = self._marked(letter, "InternalError", text)
-        self.bury(entity, letter, now_ms, which)
+        self.bury(entity, letter, turn, which)
 
     @staticmethod
     def _marked(letter: Letter, reason: str, description: str) -> Letter:
@@ -250,17 +247,17 @@ class Router:
     # -- forwarding ----------------------------------------------------------------
 
     def _forward(
-        self, source: Entity, target_key: str, letter: Letter, now_ms: int, hops: int
+        self, source: Entity, target_key: str, letter: Letter, turn: Turn, hops: int
     ) -> None:
         target = self._entities.find(target_key)
         problem = self._obstacle(target, letter, hops)
         if problem is not None:
             reason, text = problem
             letter = self._marked(letter, reason, text)
-            self.bury(source, letter, now_ms, TRANSFER_DEAD_LETTER)
+            self.bury(source, letter, turn, TRANSFER_DEAD_LETTER)
             return
         assert target is not None
-        self.deliver(target, letter, now_ms, hops + 1)
+        self.deliver(target, letter, turn, hops + 1)
 
     def _obstacle(
         self, target: Entity | None, letter: Letter, hops: int
@@ -298,21 +295,21 @@ class Router:
 
     # -- topics ----------------------------------------------------------------------
 
-    def _publish(self, topic: Entity, letter: Letter, now_ms: int, hops: int) -> int:
+    def _publish(self, topic: Entity, letter: Letter, turn: Turn, hops: int) -> int:
         sequence = self._store.number(topic.id, 1)
         if letter.origin is None:
             letter.origin = sequence
         if topic.ttl_ms is not None:
             ttl = topic.ttl_ms if letter.ttl_ms is None else letter.ttl_ms
             letter.ttl_ms = min(ttl, topic.ttl_ms)
-        view = LetterView(letter, sequence, now_ms)
+        view = LetterView(letter, sequence, turn.now_ms)
         for subscription in list(topic.subscriptions.values()):
-            for copy in self._copies(subscription, letter, view, now_ms):
-                self.put(subscription, copy, now_ms, hops)
+            for copy in self._copies(subscription, letter, view, turn):
+                self.put(subscription, copy, turn, hops)
         return sequence
 
     def _copies(
-        self, subscription: Entity, letter: Letter, view: LetterView, now_ms: int
+        self, subscription: Entity, letter: Letter, view: LetterView, turn: Turn
     ) -> list[Letter]:
         """One copy for all matching rules without action, one for each with."""
         copies: list[Letter] = []
@@ -335,17 +332,16 @@ class Router:
                 if not isinstance(error, FilterError | PeerError):
                     name = rule.description.name
                     log.exception("rule %s of %s failed", name, subscription.name)
-                self._bury_unmatched(subscription, letter, error, now_ms)
+                self._bury_unmatched(subscription, letter, error, turn)
                 return []
         if plain:
             copies.append(letter.copy())
         return copies
 
     def _bury_unmatched(
-        self, subscription: Entity, letter: Letter, error: Exception, now_ms: int
+        self, subscription: Entity, letter: Letter, error: Exception, turn: Turn
     ) -> None:
         """A rule failed on a letter: dead-letter it, if the subscription says so."""
-        wanted = "dead_lettering_on_filter_evaluation_exceptions"
-        if getattr(subscription.description, wanted):
+        if subscription.dead_letters_filter_errors:
             bad = self._marked(letter.copy(), "FilterEvaluation", error_text(error))
-            self.bury(subscription, bad, now_ms, DEAD_LETTER)
+            self.bury(subscription, bad, turn, DEAD_LETTER)

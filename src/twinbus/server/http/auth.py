@@ -39,10 +39,11 @@ class Door:
     @classmethod
     def of(cls, port: NamespacePort, host: Host) -> Door:
         """The way into a namespace that was reached through a port."""
-        entities = host.namespace.entities
+        namespace = host.namespace
+        entities = namespace.entities
         return cls(
-            host.namespace.name,
-            lambda key: port.rules_of(host, key),
+            namespace.name,
+            namespace.rules_of,
             lambda key: entities.find(key) is not None,
             port.tokens_of(host),
         )

@@ -18,6 +18,7 @@ from starlette.routing import Route
 from twinbus.errors import Bug, TwinbusError
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
+from twinbus.server.broker.turn import Turn
 from twinbus.store.base import PROBE, Lock, Record
 
 # What Microsoft's emulator answers, word for word.
@@ -28,30 +29,15 @@ _CACHED_SECONDS = 1.0
 _LOCK_MS = 60_000
 
 
-class _Probe:
-    """A message that comes and goes in one turn (`host.Command`)."""
-
-    size_bytes = 0
-
-    def __init__(self) -> None:
-        self.done: asyncio.Future[str | None] = asyncio.Future()
-
-    def apply(self, namespace: Namespace, now_ms: int) -> None:
-        """Send, receive and complete it."""
-        store = namespace.store
-        store.append(PROBE, [Record(b"", b"probe")], now_ms)
-        nonce, messages = store.lock(PROBE, 2, now_ms + _LOCK_MS, now_ms)
-        completed = store.complete([Lock(m.id, nonce) for m in messages], now_ms)
-        if [message.bare for message in messages] != [b"probe"] or not all(completed):
-            raise Bug("A message that was sent could not be received.")
-
-    def release(self) -> None:
-        """It is on disk."""
-        self.done.set_result(None)
-
-    def fail(self, error: TwinbusError) -> None:
-        """It did not happen."""
-        self.done.set_result(error.text)
+def _probe(namespace: Namespace, turn: Turn) -> None:
+    """Send, receive and complete a message (`turn.Command`)."""
+    store = namespace.store
+    now_ms = turn.now_ms
+    store.append(PROBE, [Record(b"", b"probe")], now_ms)
+    nonce, messages = store.lock(PROBE, 2, now_ms + _LOCK_MS, now_ms)
+    completed = store.complete([Lock(m.id, nonce) for m in messages], now_ms)
+    if [message.bare for message in messages] != [b"probe"] or not all(completed):
+        raise Bug("A message that was sent could not be received.")
 
 
 class Health:
@@ -66,34 +52,40 @@ class Health:
         self._host = host
         self._deadline_seconds = deadline_seconds
         self._cached_seconds = cached_seconds
-        self._probe: _Probe | None = None
+        # The probe that is under way or was the last; its result is the problem.
+        self._asked: asyncio.Task[str | None] | None = None
         self._answered_at = 0.0
 
     async def problem(self) -> str | None:
         """Why messages cannot be sent and received; None if they can."""
         if self._host.fault is not None:
             return self._host.fault.text
-        done = self._asked()
-        # Shielded in effect: what is waited for goes on when the wait is over.
+        done = self._ask()
+        # The probe goes on when this wait is over.
         await asyncio.wait([done], timeout=self._deadline_seconds)
         if not done.done():
             seconds = self._deadline_seconds
             return f"A message could not be stored within {seconds:g} seconds."
         return done.result()
 
-    def _asked(self) -> asyncio.Future[str | None]:
+    def _ask(self) -> asyncio.Task[str | None]:
         """The probe that is under way, or was answered just now, or else a new one."""
+        asked = self._asked
         loop = asyncio.get_running_loop()
-        probe = self._probe
         fresh_from = loop.time() - self._cached_seconds
-        if probe is None or (probe.done.done() and self._answered_at < fresh_from):
-            probe = self._probe = _Probe()
-            probe.done.add_done_callback(lambda _done: self._note(loop.time()))
-            self._host.submit(probe)
-        return probe.done
+        if asked is None or (asked.done() and self._answered_at < fresh_from):
+            asked = self._asked = loop.create_task(self._run())
+        return asked
 
-    def _note(self, now: float) -> None:
-        self._answered_at = now
+    async def _run(self) -> str | None:
+        """Why the probe failed; None if it did not."""
+        try:
+            await self._host.run(_probe)
+        except TwinbusError as error:
+            return error.text
+        finally:
+            self._answered_at = asyncio.get_running_loop().time()
+        return None
 
 
 def health_route(host: Host) -> Route:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
@@ -22,6 +23,7 @@ from starlette.routing import BaseRoute, Match, NoMatchFound
 from starlette.types import Receive, Scope, Send
 
 from twinbus import limits
+from twinbus.core.names import EntityPath
 from twinbus.core.rights import (
     AuthorizationRule,
     Right,
@@ -41,10 +43,10 @@ from twinbus.errors import (
     Unauthorized,
 )
 from twinbus.server.access.port import INSTANCE_HEADER, NamespacePort
-from twinbus.server.broker import keys
+from twinbus.server.broker import keys, maintenance
 from twinbus.server.broker.host import Host
-from twinbus.server.broker.maintenance import in_turn, purge_in_turn, reset_in_turn
 from twinbus.server.broker.namespace import Namespace
+from twinbus.server.broker.turn import Turn
 from twinbus.server.http.admin.replies import (
     BodyTooLarge,
     MethodNotAllowed,
@@ -158,13 +160,13 @@ class _Exchange:
     # -- messages and entities ---------------------------------------------------------
 
     async def _purge(self) -> dict[str, Any]:
-        purged = await purge_in_turn(self._host, self._task.path)
+        purged = await self._host.run(partial(_purged, self._task.path))
         log.info("purged %r: %d messages", self._task.path.text, purged)
         return {"purged": purged}
 
     async def _reset(self) -> dict[str, Any]:
         namespace = self._host.namespace
-        deleted = await reset_in_turn(self._host, namespace.config)
+        deleted = await self._host.run(_reset)
         log.info("reset: %d entities deleted", deleted)
         return {"deleted": deleted, "made": len(namespace.entities)}
 
@@ -182,29 +184,30 @@ class _Exchange:
             )
         rights = _rights(properties["rights"])
         only_new = self._request.headers.get("if-none-match") == "*"
+        name = self._task.rule
 
-        def change(namespace: Namespace, now_ms: int) -> AuthorizationRule:
-            self._check_not_configured(namespace)
-            if only_new and self._task.rule in {one.name for one in namespace.rules}:
-                raise EntityExists(
-                    f"The authorization rule '{self._task.rule}' already exists."
-                )
+        def change(namespace: Namespace, turn: Turn) -> AuthorizationRule:
+            _check_not_configured(namespace, name)
+            if only_new and name in {one.name for one in namespace.rules}:
+                raise EntityExists(f"The authorization rule '{name}' already exists.")
             return namespace.change_rules(
-                lambda store: keys.put_rule(store, self._task.rule, rights, now_ms)
+                lambda store: keys.put_rule(store, name, rights, turn.now_ms), turn
             )
 
-        rule = await in_turn(self._host, change)
+        rule = await self._host.run(change)
         log.info("the authorization rule %r gives %s", rule.name, rule.rights)
         return _described(rule)
 
     async def _delete_rule(self) -> dict[str, Any]:
-        def change(namespace: Namespace, now_ms: int) -> None:
-            self._check_not_configured(namespace)
+        name = self._task.rule
+
+        def change(namespace: Namespace, turn: Turn) -> None:
+            _check_not_configured(namespace, name)
             namespace.change_rules(
-                lambda store: keys.delete_rule(store, self._task.rule, now_ms)
+                lambda store: keys.delete_rule(store, name, turn.now_ms), turn
             )
 
-        await in_turn(self._host, change)
+        await self._host.run(change)
         log.info("the authorization rule %r is deleted", self._task.rule)
         return {"deleted": self._task.rule}
 
@@ -217,26 +220,20 @@ class _Exchange:
         if secondary is None:
             raise ArgumentError("keyType must be PrimaryKey or SecondaryKey.")
 
-        def change(namespace: Namespace, now_ms: int) -> AuthorizationRule:
-            self._check_not_configured(namespace)
+        name = self._task.rule
+
+        def change(namespace: Namespace, turn: Turn) -> AuthorizationRule:
+            _check_not_configured(namespace, name)
             return namespace.change_rules(
                 lambda store: keys.regenerate_key(
-                    store, self._task.rule, now_ms, secondary=secondary
-                )
+                    store, name, turn.now_ms, secondary=secondary
+                ),
+                turn,
             )
 
-        rule = await in_turn(self._host, change)
+        rule = await self._host.run(change)
         log.info("the authorization rule %r has another %s", rule.name, body["keyType"])
         return _keys(rule)
-
-    def _check_not_configured(self, namespace: Namespace) -> None:
-        """A key of the file would come back, leaked or not, with the next start."""
-        for rule in namespace.config.authorization_rules:
-            if rule.name == self._task.rule:
-                raise ArgumentError(
-                    f"The authorization rule '{rule.name}' is in the configuration "
-                    "file. Change it there, and start the server again."
-                )
 
     async def _json(self, field: str) -> dict[str, Any]:
         """The body, which has no other field than that."""
@@ -251,6 +248,23 @@ class _Exchange:
         if not isinstance(value, dict) or value.keys() - {field}:
             raise ArgumentError(f"The body must be an object with '{field}' alone.")
         return value
+
+
+def _purged(path: EntityPath, namespace: Namespace, turn: Turn) -> int:
+    return maintenance.purge(namespace, path, turn)
+
+
+def _reset(namespace: Namespace, turn: Turn) -> int:
+    return maintenance.reset(namespace, namespace.config, turn)
+
+
+def _check_not_configured(namespace: Namespace, name: str) -> None:
+    """A key of the file would come back, leaked or not, with the next start."""
+    if name in {rule.name for rule in namespace.config.authorization_rules}:
+        raise ArgumentError(
+            f"The authorization rule '{name}' is in the configuration file. Change it "
+            "there, and start the server again."
+        )
 
 
 def _rights(given: object) -> Right:

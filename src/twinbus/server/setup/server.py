@@ -10,6 +10,7 @@ what a connection does.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import logging
 import socket
@@ -21,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 
 from twinbus.clock import Clock, SystemClock
 from twinbus.core import names, sas
-from twinbus.core.rights import AuthorizationRule
 from twinbus.errors import TwinbusError
 from twinbus.server.access.entrance import Entrance, ProtocolFactory
 from twinbus.server.access.jwt import BearerTokens, JwtOptions
@@ -30,6 +30,7 @@ from twinbus.server.broker import keys
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.provision import provision
+from twinbus.server.broker.turn import Turn
 from twinbus.server.setup import listener
 from twinbus.server.setup.config import NamespaceConfig
 from twinbus.server.setup.listener import ListenOptions
@@ -92,10 +93,11 @@ def set_up(namespace: Namespace, config: NamespaceConfig, now_ms: int) -> None:
     store = namespace.store
     store.begin()
     try:
-        namespace.change_rules(lambda store: keys.ensure_root(store, now_ms))
+        turn = Turn(now_ms)
+        namespace.change_rules(lambda store: keys.ensure_root(store, now_ms), turn)
         namespace.note_created(now_ms)
         namespace.config = config
-        provision(namespace, config, now_ms)
+        provision(namespace, config, turn)
         store.commit()
     except BaseException:
         store.rollback()
@@ -184,12 +186,13 @@ class Supervisor:
         data = None if self.options.in_memory else self.options.data
         namespace = open_namespace(data, config.name, rate)
         try:
+            namespace.dev_key = self.options.dev
             set_up(namespace, config, self._clock.now_ms())
             host = Host(namespace, self._clock)
         except BaseException:
             namespace.store.close()
             raise
-        self.ports[config.name] = NamespacePort(host, self.rules_of, self._tokens.get)
+        self.ports[config.name] = NamespacePort(host, self._tokens.get)
         if tokens is not None:
             self._tokens[host] = tokens
         # Time may have passed while nobody served: locks and messages have ended.
@@ -228,14 +231,6 @@ class Supervisor:
 
     # -- running -------------------------------------------------------------------
 
-    def rules_of(self, host: Host, scope_key: str) -> Sequence[AuthorizationRule]:
-        """The rules of a namespace (the empty key), or of a queue or topic in it."""
-        if not scope_key:
-            rules = host.namespace.rules
-            return keys.with_dev_key(rules) if self.options.dev else rules
-        entity = host.namespace.entities.find(scope_key)
-        return getattr(entity and entity.description, "authorization_rules", ())
-
     def _ready(self) -> dict[str, Any]:
         namespaces = {name: self._ready_namespace(name) for name in self.ports}
         ca_file = str(self._ca_file.resolve()) if self._ca_file else None
@@ -257,7 +252,7 @@ class Supervisor:
         if host in _EVERY_ADDRESS:
             host = "localhost"
         if self.options.dev:
-            rules = self.rules_of(self.ports[name].host, "")
+            rules = self.ports[name].host.namespace.rules_of("")
             root = keys.find_rule(rules, keys.ROOT_RULE_NAME)
             port = ports.get("amqp")
             return sas.format_connection_string(
@@ -310,30 +305,10 @@ async def _close_connections(ports: Sequence[NamespacePort]) -> None:
             connection.drop("it has not read the end")
 
 
-class _Barrier:
-    """A command that does nothing: when it is answered, all before it are."""
-
-    size_bytes = 0
-
-    def __init__(self) -> None:
-        self.passed = asyncio.Event()
-
-    def apply(self, namespace: Namespace, now_ms: int) -> None:
-        del namespace, now_ms
-
-    def release(self) -> None:
-        self.passed.set()
-
-    def fail(self, error: TwinbusError) -> None:
-        del error
-        self.passed.set()
-
-
 async def _finish(host: Host) -> None:
     """Wait until what came in is on disk: locks that connections gave back, too."""
-    barrier = _Barrier()
-    host.submit(barrier)
-    await barrier.passed.wait()
+    with contextlib.suppress(TwinbusError):
+        await host.run(lambda _namespace, _turn: None)
 
 
 def _report(task: asyncio.Task[None]) -> None:

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from twinbus import limits
 from twinbus.core.names import EntityPath, SubQueue
-from twinbus.core.rights import Operation
 from twinbus.errors import ArgumentError, ArgumentOutOfRange, SessionLockLost
 from twinbus.server.broker.entities import Entity
 from twinbus.server.broker.lock_tokens import lock_of
 from twinbus.server.broker.namespace import Namespace
+from twinbus.server.broker.turn import Turn
 from twinbus.store.base import Lock, SessionGrant
 from twinbus.wire.message import sections
 from twinbus.wire.types import Int, Symbol, Timestamp
@@ -36,6 +36,8 @@ class Reply(NamedTuple):
     description: str
     body: Any
     condition: str | None
+    # A session's lock that has another end now, with its container.
+    renewed: tuple[int, SessionGrant] | None = None
 
     def encode(self, correlation_id: Any) -> bytes:
         """The answer as a message; `correlation_id` is the request's message id."""
@@ -56,19 +58,6 @@ def done(body: dict[str, Any] | None = None) -> Reply:
 def nothing() -> Reply:
     """There was nothing to be had."""
     return Reply(204, "No Content", {}, None)
-
-
-class Context(Protocol):
-    """What the connection knows about who asks."""
-
-    def authorize(self, operation: Operation, path: EntityPath) -> None:
-        """Refuse with `Unauthorized` what no claim allows."""
-
-    def session_grant(self, container: int, session_id: str) -> SessionGrant | None:
-        """The session's lock, if a link of this connection holds it."""
-
-    def session_renewed(self, container: int, grant: SessionGrant) -> None:
-        """A session's lock has another end now."""
 
 
 class Arguments:
@@ -220,8 +209,13 @@ class Call:
     entity: Entity
     path: EntityPath
     arguments: Arguments
-    context: Context
-    now_ms: int
+    # The session locks that the asking connection holds, by container and name.
+    grants: Mapping[tuple[int, str], SessionGrant]
+    turn: Turn
+
+    @property
+    def now_ms(self) -> int:
+        return self.turn.now_ms
 
     @property
     def container(self) -> int:
@@ -239,8 +233,8 @@ class Call:
         return (self.entity.topic or self.entity).message_bytes_max
 
     def grant(self, session_id: str) -> SessionGrant:
-        """The lock of a session that the asking connection holds, and holds still."""
-        grant = self.context.session_grant(self.container, session_id)
+        """The lock of a session that the asking connection still holds."""
+        grant = self.grants.get((self.container, session_id))
         store = self.namespace.store
         if grant is None or not store.session_held(self.container, grant, self.now_ms):
             raise SessionLockLost

@@ -35,12 +35,13 @@ from twinbus.server.broker.lock_tokens import token_bytes, uuid_of
 from twinbus.server.broker.rendering import render_stored
 from twinbus.server.broker.routing import DESCRIPTION, REASON
 from twinbus.store.base import (
-    SEQUENCE_BITS,
     SEQUENCE_MASK,
     Lock,
     SessionGrant,
     State,
     Stored,
+    container_of,
+    id_of,
 )
 from twinbus.wire.message import sections
 from twinbus.wire.types import ARRAY_TIMESTAMP, Array, Int, Timestamp
@@ -131,7 +132,7 @@ def receive_deferred(call: Call) -> Reply:
     _check_deferred(call, sequences, grant)
     store = call.namespace.store
     until_ms = call.now_ms + call.entity.lock_ms
-    ids = [call.container << SEQUENCE_BITS | sequence for sequence in sequences]
+    ids = [id_of(call.container, sequence) for sequence in sequences]
     # Removal locks too: nobody else may hold what is removed.
     nonce = store.lock_deferred(ids, until_ms, call.now_ms)
     messages = store.find(call.container, sequences)
@@ -204,7 +205,7 @@ def renew_locks(call: Call) -> Reply:
 def _held(call: Call, lock: Lock) -> Stored:
     """The message that a lock of this container holds."""
     stored = None
-    if lock.id >> SEQUENCE_BITS == call.container:
+    if container_of(lock.id) == call.container:
         stored = call.namespace.store.held(lock, call.now_ms)
     if stored is None:
         raise LockLost
@@ -238,7 +239,7 @@ def settle(call: Call) -> Reply:
         if status != "completed":
             _check_change(call, stored, changes)
     if status == "completed":
-        call.namespace.complete(locks, call.now_ms)
+        call.namespace.complete(locks, call.turn)
         return done()
     for lock in locks:
         _SETTLERS[status](call, lock, changes)
@@ -271,15 +272,15 @@ def _check_change(call: Call, stored: Stored, changes: dict[str, Any]) -> None:
 
 
 def _abandon(call: Call, lock: Lock, changes: dict[str, Any]) -> None:
-    call.namespace.abandon(lock, changes, call.now_ms)
+    call.namespace.abandon(lock, changes, call.turn)
 
 
 def _defer(call: Call, lock: Lock, changes: dict[str, Any]) -> None:
-    call.namespace.defer(lock, changes, call.now_ms)
+    call.namespace.defer(lock, changes, call.turn)
 
 
 def _dead_letter(call: Call, lock: Lock, changes: dict[str, Any]) -> None:
-    call.namespace.dead_letter(lock, changes, call.now_ms)
+    call.namespace.dead_letter(lock, changes, call.turn)
 
 
 # The third is spelled as it is on the wire.

@@ -2,12 +2,12 @@
 
 Owns the table of operations and the status codes. A request is carried out whole or
 refused before it changed anything, inside the store's transaction; its reply must not
-leave before the commit. Knows nothing about links: `Context` says who asks.
+leave before the commit. Knows nothing about links.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from twinbus import errors
 from twinbus.core.names import EntityPath
@@ -16,12 +16,14 @@ from twinbus.server.amqp.management import messages as management_messages
 from twinbus.server.amqp.management import rules as management_rules
 from twinbus.server.amqp.management import schedule as management_schedule
 from twinbus.server.amqp.management import sessions as management_sessions
-from twinbus.server.amqp.management.call import Arguments, Call, Context, Reply
+from twinbus.server.amqp.management.call import Arguments, Call, Reply
 from twinbus.server.broker.entities import Entity
 from twinbus.server.broker.namespace import Namespace
+from twinbus.server.broker.turn import Turn
+from twinbus.store.base import SessionGrant
 from twinbus.wire.message.sections import Request
 
-__all__ = ["Context", "Reply", "perform", "refusal"]
+__all__ = ["Reply", "find_operation", "perform", "refusal"]
 
 _HANDLERS: dict[Operation, Callable[[Call], Reply]] = {
     Operation.RENEW_LOCK: management_messages.renew_locks,
@@ -63,23 +65,28 @@ _STATUSES: tuple[tuple[type[errors.TwinbusError], int], ...] = (
 )
 
 
-def perform(
-    namespace: Namespace,
-    path: EntityPath,
-    request: Request,
-    context: Context,
-    now_ms: int,
-) -> Reply:
-    """Carry a request out. Raises `CallerError` or `BusyError`, and changed nothing."""
+def find_operation(request: Request) -> Operation:
+    """What a request asks for; the caller decides whether the client may."""
     name = request.application_properties.get("operation")
     operation = _BY_NAME.get(name) if isinstance(name, str) else None
     if operation is None:
         raise errors.NotImplementedByServer(f"The operation '{name}' is not known.")
-    context.authorize(operation, path)
+    return operation
+
+
+def perform(
+    namespace: Namespace,
+    path: EntityPath,
+    request: Request,
+    grants: Mapping[tuple[int, str], SessionGrant],
+    turn: Turn,
+) -> Reply:
+    """Carry a request out. Raises `CallerError` or `BusyError`, and changed nothing."""
+    operation = find_operation(request)
     entity = namespace.entities.get(path)
     _check_status(entity, operation)
     arguments = Arguments(request.body)
-    call = Call(namespace, entity, path, arguments, context, now_ms)
+    call = Call(namespace, entity, path, arguments, grants, turn)
     return _HANDLERS[operation](call)
 
 

@@ -28,7 +28,7 @@ def schedule(call: Call) -> Reply:
     """Keep messages until their time; one whose time is past goes out at once."""
     _check_target(call)
     messages = [_message(item) for item in call.arguments.items("messages")]
-    numbers = call.namespace.send(call.entity, messages, call.now_ms)
+    numbers = call.namespace.send(call.entity, messages, call.turn)
     return done({"sequence-numbers": Array(ARRAY_LONG, numbers)})
 
 

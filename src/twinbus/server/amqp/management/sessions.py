@@ -24,9 +24,8 @@ def renew(call: Call) -> Reply:
     store = call.namespace.store
     if not store.renew_session(call.container, grant, until_ms, call.now_ms):
         raise SessionLockLost
-    renewed = grant._replace(until_ms=until_ms)
-    call.context.session_renewed(call.container, renewed)
-    return done({"expiration": Timestamp(until_ms)})
+    renewed = (call.container, grant._replace(until_ms=until_ms))
+    return done({"expiration": Timestamp(until_ms)})._replace(renewed=renewed)
 
 
 def get_state(call: Call) -> Reply:

@@ -22,6 +22,7 @@ from twinbus.core.rule import DEFAULT_RULE_NAME, RuleDescription
 from twinbus.errors import ArgumentError, CallerError, EntityNotFound
 from twinbus.server.broker.entities import Entity
 from twinbus.server.broker.namespace import Namespace
+from twinbus.server.broker.turn import Turn
 from twinbus.server.http.admin import descriptions as admin_descriptions
 from twinbus.server.http.admin import grants as admin_grants
 from twinbus.server.http.admin import rules as admin_rules
@@ -68,22 +69,34 @@ _KEPT = (
 )
 
 
-def perform(namespace: Namespace, request: AdminRequest, now_ms: int) -> AdminReply:
+class Administer:
+    """A request as a command (`turn.Command`)."""
+
+    __slots__ = ("_request",)
+
+    def __init__(self, request: AdminRequest) -> None:
+        self._request = request
+
+    def __call__(self, namespace: Namespace, turn: Turn) -> AdminReply:
+        return perform(namespace, self._request, turn)
+
+
+def perform(namespace: Namespace, request: AdminRequest, turn: Turn) -> AdminReply:
     """Carry out a request; refusals are raised."""
     kind = request.place.kind
     if request.method in ("GET", "HEAD"):
         if kind.is_list:
-            return _list(namespace, request, now_ms)
-        return _get(namespace, request, now_ms)
+            return _list(namespace, request, turn.now_ms)
+        return _get(namespace, request, turn.now_ms)
     if kind.is_list or kind is Kind.NAMESPACE:
         raise MethodNotAllowed(f"{request.method} is not allowed for {kind.value}.")
     if request.method == "DELETE":
-        return _delete(namespace, request, now_ms)
+        return _delete(namespace, request, turn)
     if kind is Kind.RULE:
-        return _put_rule(namespace, request, now_ms)
+        return _put_rule(namespace, request, turn.now_ms)
     if request.if_match is None:
-        return _create(namespace, request, now_ms)
-    return _update(namespace, request, now_ms)
+        return _create(namespace, request, turn)
+    return _update(namespace, request, turn)
 
 
 # -- reading -------------------------------------------------------------------------
@@ -153,36 +166,36 @@ def _subscription(namespace: Namespace, request: AdminRequest) -> Entity:
 # -- changing ------------------------------------------------------------------------
 
 
-def _create(namespace: Namespace, request: AdminRequest, now_ms: int) -> AdminReply:
+def _create(namespace: Namespace, request: AdminRequest, turn: Turn) -> AdminReply:
     given = _read(request)
-    description = _described(request, given, now_ms)
+    description = _described(request, given, turn.now_ms)
     rule = None
     if isinstance(description, SubscriptionDescription):
         _topic(namespace, description.topic_name)
         if given.default_rule is not None:
-            rule = admin_rules.read_rule(given.default_rule, None, now_ms)
+            rule = admin_rules.read_rule(given.default_rule, None, turn.now_ms)
             rule.validate()
     _check_forwards(namespace, request, None, description)
-    entity = namespace.entities.create(description, now_ms)
+    entity = namespace.entities.create(description, turn.now_ms)
     if rule is not None:
-        _set_default_rule(namespace, entity, rule, now_ms)
+        _set_default_rule(namespace, entity, rule, turn)
     return _entry(201, entity_entry(namespace, request, entity, created=True))
 
 
 def _set_default_rule(
-    namespace: Namespace, entity: Entity, rule: RuleDescription, now_ms: int
+    namespace: Namespace, entity: Entity, rule: RuleDescription, turn: Turn
 ) -> None:
     """Give a subscription that was just made another first rule."""
     entities = namespace.entities
     try:
-        entities.remove_rule(entity, DEFAULT_RULE_NAME, now_ms)
-        entities.add_rule(entity, rule, now_ms)
+        entities.remove_rule(entity, DEFAULT_RULE_NAME, turn.now_ms)
+        entities.add_rule(entity, rule, turn.now_ms)
     except CallerError:
-        entities.delete(entity.path)
+        entities.delete(entity.path, turn)
         raise
 
 
-def _update(namespace: Namespace, request: AdminRequest, now_ms: int) -> AdminReply:
+def _update(namespace: Namespace, request: AdminRequest, turn: Turn) -> AdminReply:
     entity = namespace.entities.get(request.place.path)
     given = _read(request)
     if given.form.kind != entity.kind:
@@ -193,7 +206,7 @@ def _update(namespace: Namespace, request: AdminRequest, now_ms: int) -> AdminRe
     old = entity.description
     description = _changed(old, given)
     _check_forwards(namespace, request, old, description)
-    namespace.entities.update(description, now_ms)
+    namespace.entities.update(description, turn)
     return _entry(200, entity_entry(namespace, request, entity))
 
 
@@ -218,13 +231,13 @@ def _put_rule(namespace: Namespace, request: AdminRequest, now_ms: int) -> Admin
     return _entry(200, rule_entry(namespace, request, subscription, rule))
 
 
-def _delete(namespace: Namespace, request: AdminRequest, now_ms: int) -> AdminReply:
+def _delete(namespace: Namespace, request: AdminRequest, turn: Turn) -> AdminReply:
     place = request.place
     if place.kind is Kind.RULE:
         subscription = _subscription(namespace, request)
-        namespace.entities.remove_rule(subscription, place.rule or "", now_ms)
+        namespace.entities.remove_rule(subscription, place.rule or "", turn.now_ms)
     else:
-        namespace.delete(place.path)
+        namespace.delete(place.path, turn)
     return AdminReply(200)
 
 
@@ -288,7 +301,8 @@ def _check_forwards(
         if target is None:
             continue
         if target != getattr(old, key, None):
-            request.check_forward(field, target)
+            assert request.forwarding is not None
+            request.forwarding.check(field, target)
         if namespace.entities.find(target) is None:
             raise ArgumentError(
                 f"{field} leads to '{target}', which does not exist. Create it first."

@@ -7,9 +7,12 @@ Knows nothing about sockets, nor about what an operation does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
+from twinbus.core.names import EntityPath
+from twinbus.core.rights import Claim, Operation, allowed
 from twinbus.errors import (
     Bug,
     BusyError,
@@ -25,6 +28,7 @@ from twinbus.errors import (
 from twinbus.server.http.admin.filters import Filter
 from twinbus.server.http.admin.paths import Kind, Place
 from twinbus.server.http.admin.xml import ERROR_TYPE, Element, write_error
+from twinbus.server.http.auth import Asked, Door, claim_in
 
 
 class PreconditionFailed(CallerError):
@@ -37,6 +41,30 @@ class BodyTooLarge(CallerError):
 
 class MethodNotAllowed(CallerError):
     """The method is not known for this path."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarding:
+    """Credentials of a request for the targets that an entity forwards to."""
+
+    # For each field of a target: the token for it, and the request's own.
+    tokens: Mapping[str, tuple[str, ...]]
+    authority: str
+    door: Door
+    now_s: int
+
+    def check(self, field: str, target: str) -> None:
+        """Return if the request may make an entity send to that target.
+
+        A client that may change one queue could otherwise send to all others through
+        it. The right may come from the token for the target, or from the request's own.
+        """
+        asked = Asked(EntityPath(target), target, self.authority)
+        claims: list[Claim] = []
+        for token in self.tokens[field]:
+            with suppress(Unauthorized):
+                claims.append(claim_in(token, asked, self.door, self.now_s))
+        allowed(claims, Operation.SEND_LINK, asked.scope, self.now_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +84,8 @@ class AdminRequest:
     wanted: Filter = lambda _facts: True
     filter_text: str | None = None
     description: Element | None = None
-    # Raises unless messages may be forwarded, or dead-lettered ones, to that target.
-    check_forward: Callable[[str, str], None] = lambda _field, _target: None
+    # What proves that messages may be forwarded; None for requests that change nothing.
+    forwarding: Forwarding | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,35 +9,31 @@ What an operation does is in `operations.py`.
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import re
-from contextlib import suppress
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from twinbus import limits
-from twinbus.core.names import EntityPath
-from twinbus.core.rights import Claim, Operation, allowed
+from twinbus.core.rights import Operation, allowed
 from twinbus.errors import ArgumentError, TwinbusError, Unauthorized
 from twinbus.server.access.port import NamespacePort
-from twinbus.server.broker.host import Host
-from twinbus.server.broker.namespace import Namespace
 from twinbus.server.http.admin.descriptions import STRICT_VERSION
 from twinbus.server.http.admin.filters import Filter, parse_filter
-from twinbus.server.http.admin.operations import perform
+from twinbus.server.http.admin.operations import Administer
 from twinbus.server.http.admin.paths import Kind, Place, parse_place
 from twinbus.server.http.admin.replies import (
     AdminReply,
     AdminRequest,
     BodyTooLarge,
+    Forwarding,
     refusal,
 )
 from twinbus.server.http.admin.values import read_integer
 from twinbus.server.http.admin.xml import read_description
-from twinbus.server.http.auth import Asked, Door, claim_in, proved
+from twinbus.server.http.auth import Asked, Door, proved
 from twinbus.server.http.request import check_authority, read_body
 
 _VERSION = re.compile(r"20[0-9]{2}-[0-9]{2}")
@@ -103,10 +99,10 @@ class _Exchange:
         self._admit(place)
         request = self._read(raw_path, place)
         if self._method != "PUT":
-            return await _in_turn(self._host, request, 0)
+            return await self._host.run(Administer(request))
         body = await self._body()
         described = dataclasses.replace(request, description=read_description(body))
-        return await _in_turn(self._host, described, len(body))
+        return await self._host.run(Administer(described), len(body))
 
     def _admit(self, place: Place) -> None:
         """Return if the request may do that there; else raise `Unauthorized`."""
@@ -149,23 +145,19 @@ class _Exchange:
             top=_count(query.get("$top", str(limits.ADMIN_PAGE_ENTRIES_MAX)), "$top"),
             wanted=_wanted(query.get("$filter"), place.kind),
             filter_text=query.get("$filter"),
-            check_forward=self._check_forward,
+            forwarding=self._forwarding() if self._method == "PUT" else None,
         )
 
-    def _check_forward(self, field: str, target: str) -> None:
-        """Return if the request may make an entity send to that target.
-
-        Who may change one queue could otherwise send to all others through it. The
-        right may come from the token for the target, or from the request's own.
-        """
-        asked = Asked(EntityPath(target), target, self._authority)
+    def _forwarding(self) -> Forwarding:
+        """What proves that the request may make an entity send to another."""
+        tokens = {
+            field: tuple(
+                self._request.headers.get(name, "") for name in (own, "authorization")
+            )
+            for field, own in _FORWARD_TOKENS.items()
+        }
         door = Door.of(self._port, self._host)
-        claims: list[Claim] = []
-        for name in (_FORWARD_TOKENS[field], "authorization"):
-            header = self._request.headers.get(name, "")
-            with suppress(Unauthorized):
-                claims.append(claim_in(header, asked, door, self._now_s()))
-        allowed(claims, Operation.SEND_LINK, asked.scope, self._now_s())
+        return Forwarding(tokens, self._authority, door, self._now_s())
 
     async def _body(self) -> bytes:
         bytes_max = limits.ADMIN_BODY_BYTES_MAX
@@ -189,34 +181,3 @@ def _count(text: str, name: str) -> int:
     if value < 0:
         raise ArgumentError(f"{name} must not be negative.")
     return value
-
-
-class _Command:
-    """A request in a turn of the host (`host.Command`)."""
-
-    def __init__(self, request: AdminRequest, size_bytes: int) -> None:
-        self.size_bytes = size_bytes
-        self.done: asyncio.Future[AdminReply] = asyncio.Future()
-        self._request = request
-        self._reply: AdminReply | None = None
-
-    def apply(self, namespace: Namespace, now_ms: int) -> None:
-        """Carry it out; a refusal changes nothing and is told after the turn."""
-        self._reply = perform(namespace, self._request, now_ms)
-
-    def release(self) -> None:
-        """It is on disk."""
-        assert self._reply is not None
-        if not self.done.done():
-            self.done.set_result(self._reply)
-
-    def fail(self, error: TwinbusError) -> None:
-        """It did not happen."""
-        if not self.done.done():
-            self.done.set_exception(error)
-
-
-async def _in_turn(host: Host, request: AdminRequest, size_bytes: int) -> AdminReply:
-    command = _Command(request, size_bytes)
-    host.submit(command)
-    return await command.done

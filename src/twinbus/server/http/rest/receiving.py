@@ -4,7 +4,7 @@ Owns the wait: at least one look, then until the client's time is over or the cl
 gone. A message is locked in a turn and answered after its commit, as on a link. What
 was locked for a client that is gone by then goes back uncounted; what it wanted deleted
 is gone, as receive and delete has it.
-Knows nothing about HTTP: who waits gets a message, nothing, or an error.
+Knows nothing about HTTP: the request gets a message, nothing, or an error.
 """
 
 from __future__ import annotations
@@ -12,15 +12,17 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
-from twinbus.errors import BusyError, EntityDisabled, EntityNotFound, TwinbusError
-from twinbus.server.amqp.settling import Release
+from twinbus import limits
+from twinbus.errors import BusyError, TwinbusError
+from twinbus.server.broker.commands import Unlock
 from twinbus.server.broker.entities import Entity
-from twinbus.server.broker.host import Host
-from twinbus.server.broker.namespace import Namespace
+from twinbus.server.broker.host import UNHEARD, Host
+from twinbus.server.broker.turn import Room
+from twinbus.server.broker.wants import Messages, MessageWant
 from twinbus.store.base import Lock, Stored
 
-# How long the first look may take when the time is over: a slow commit, not a hung one.
-_LOOK_SECONDS_MAX = 10.0
+# One message has room; a request reads no more than that.
+_ROOM = Room()
 
 
 class Caught(NamedTuple):
@@ -40,8 +42,7 @@ class Catch:
         self._entity = entity
         self._container = container
         self._locks = lock
-        self._caught: Caught | None = None
-        self._refused: TwinbusError | None = None
+        self._key: int | None = None
         self._looked = False
         self._late = False
         self._timer: asyncio.TimerHandle | None = None
@@ -49,98 +50,89 @@ class Catch:
     def open(self, wait_seconds: float) -> None:
         """Start to wait; `done` says how it ends."""
         if self._host.fault is not None:
-            self._finish(self._host.fault)
+            self.refuse(self._host.fault)
             return
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(wait_seconds, self._give_up)
-        self._host.add_consumer(self._container, self)
-        self._host.hungry(self._container)
+        self._key = self._host.add_consumer(self._container, self)
+        # After the first look the client may have to be told that there is nothing.
+        self._want(answer_empty=True)
+
+    def _want(self, *, answer_empty: bool) -> None:
+        if self._key is not None:
+            self._host.want(
+                MessageWant(
+                    self._key,
+                    self._container,
+                    self._entity,
+                    _ROOM,
+                    1,
+                    deletes=not self._locks,
+                    answer_empty=answer_empty,
+                )
+            )
 
     def close(self) -> None:
-        """Nobody waits any more; a message that is on its way goes back."""
+        """The client waits no more; a message that is being taken goes back."""
         if self._timer is not None:
             self._timer.cancel()
-        self._host.remove_consumer(self._container, self)
+        key, self._key = self._key, None
+        if key is not None:
+            self._host.remove_consumer(self._container, key)
         if not self.done.done():
             self.done.cancel()
 
     def give_back(self, caught: Caught) -> None:
         """The client went away before it was told."""
         if caught.lock is not None:
-            self._host.submit(Release([caught.lock]))
+            self._host.submit(Unlock([caught.lock]), UNHEARD)
 
-    # -- a turn of the host ------------------------------------------------------------
-
-    def stage(self, namespace: Namespace, now_ms: int, share: int) -> bool:
-        """Lock a message, or take it out."""
-        del share
-        if self.done.done():
-            return False
-        entity = self._entity
-        if namespace.entities.find(entity.key) is not entity:
-            self._refused = EntityNotFound(entity.name)
-            return True
-        if not entity.description.status.can_receive:
-            self._refused = EntityDisabled(f"'{entity.name}' is disabled.")
-            return True
-        self._caught = self._catch(namespace, now_ms)
-        if self._caught is not None:
-            namespace.store.touch(self._container, now_ms)
-        # After the first look somebody may have to be told that there was nothing.
-        return self._caught is not None or not self._looked
-
-    def _catch(self, namespace: Namespace, now_ms: int) -> Caught | None:
-        store = namespace.store
-        if not self._locks:
-            taken = store.take(self._container, 1, now_ms)
-            return Caught(taken[0], None, 0) if taken else None
-        until_ms = now_ms + self._entity.lock_ms
-        nonce, locked = store.lock(self._container, 1, until_ms, now_ms)
-        if not locked:
-            return None
-        return Caught(locked[0], Lock(locked[0].id, nonce), until_ms)
-
-    def release(self) -> None:
-        """What was staged is on disk."""
+    def deliver(self, want: MessageWant, taken: Messages) -> None:
+        """What was taken is on disk."""
+        del want
         self._looked = True
-        caught, self._caught = self._caught, None
         if self.done.done():
-            if caught is not None:
-                self.give_back(caught)
-        elif self._refused is not None:
-            self._finish(self._refused)
-        elif caught is not None:
-            self._entity.delivered += 1
-            self.done.set_result(caught)
+            self._host.give_back(taken)
+        elif taken.error is not None:
+            self.refuse(taken.error)
+        elif taken.messages:
+            stored = taken.messages[0]
+            lock = None if taken.nonce is None else Lock(stored.id, taken.nonce)
+            self.done.set_result(Caught(stored, lock, taken.until_ms))
         elif self._late:
             self.done.set_result(None)
+        else:
+            self._want(answer_empty=False)
 
-    def fail(self, error: TwinbusError) -> None:
-        """The turn did not happen: nothing was locked."""
-        self._caught = None
-        self._finish(error)
+    def store_failed(self, error: TwinbusError) -> None:
+        """The store has stopped."""
+        self.refuse(error)
 
     def refuse(self, error: TwinbusError) -> None:
-        """Nothing more for this one; a message that is on its way goes back."""
-        self._finish(error)
+        """Nothing more for this one; a message that is being taken goes back."""
+        if not self.done.done():
+            self.done.set_exception(error)
 
     # -- time ------------------------------------------------------------------------
 
     def _give_up(self) -> None:
-        if self.done.done() or self._caught is not None:
-            # What is on its way to the disk is answered when it is there.
+        if self.done.done():
             return
         if self._host.fault is not None:
-            self._finish(self._host.fault)
+            self.refuse(self._host.fault)
         elif self._looked:
-            self.done.set_result(None)
+            assert self._key is not None
+            self._host.unwant(self._container, self._key)
+            # The turn in hand may have taken a message.
+            self._host.after_turn(self._end)
         elif self._late:
-            self._finish(BusyError())
+            self.refuse(BusyError())
         else:
             self._late = True
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(_LOOK_SECONDS_MAX, self._give_up)
+            seconds = limits.REST_LOOK_SECONDS_MAX
+            self._timer = loop.call_later(seconds, self._give_up)
 
-    def _finish(self, error: TwinbusError) -> None:
+    def _end(self) -> None:
         if not self.done.done():
-            self.done.set_exception(error)
+            self.done.set_result(None)

@@ -13,13 +13,12 @@ from __future__ import annotations
 import asyncio
 import re
 import urllib.parse
-from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any
 
+from starlette import types
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, NoMatchFound
-from starlette.types import Receive, Scope, Send
 
 from twinbus import limits
 from twinbus.core.names import SubQueue
@@ -41,10 +40,12 @@ from twinbus.errors import (
     Unauthorized,
 )
 from twinbus.server.access.port import NamespacePort
+from twinbus.server.broker.commands import Send
 from twinbus.server.broker.entities import Entity
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.lock_tokens import lock_of, uuid_of
 from twinbus.server.broker.namespace import Namespace
+from twinbus.server.broker.turn import Turn
 from twinbus.server.http.admin.xml import ERROR_TYPE, write_error
 from twinbus.server.http.auth import Asked, proved
 from twinbus.server.http.request import check_authority, read_body
@@ -57,14 +58,11 @@ from twinbus.server.http.rest.messages import (
 )
 from twinbus.server.http.rest.paths import Deed, Errand, find_errand
 from twinbus.server.http.rest.receiving import Catch, Caught
-from twinbus.store.base import SEQUENCE_BITS, Lock, Stored
+from twinbus.store.base import Lock, Stored, container_of, sequence_of
 from twinbus.wire.message import sections
-from twinbus.wire.message.sections import Incoming
 
 # Where `http/server.py` leaves the headers with the names as the client wrote them.
 HEADERS_AS_SENT = "headers_as_sent"
-
-_T = TypeVar("_T")
 
 _SECONDS = re.compile(r"[0-9]{1,9}")
 # What the SDKs wait as well when a server is busy.
@@ -93,7 +91,7 @@ class RestRoute(BaseRoute):
         self._port = port
         self._catches: set[Catch] = set()
 
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+    def matches(self, scope: types.Scope) -> tuple[Match, types.Scope]:
         """Whether a request belongs here; it takes its errand along."""
         if scope["type"] != "http":
             return Match.NONE, {}
@@ -107,7 +105,9 @@ class RestRoute(BaseRoute):
         """Nothing here has a name."""
         raise NoMatchFound(name, path_params)
 
-    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def handle(
+        self, scope: types.Scope, receive: types.Receive, send: types.Send
+    ) -> None:
         """Answer a request, whatever happens."""
         request = Request(scope, receive)
         exchange = _Exchange(self._port, request, self._catches)
@@ -122,7 +122,7 @@ class RestRoute(BaseRoute):
     def close(self) -> None:
         """The server stops: nobody waits any longer."""
         for catch in list(self._catches):
-            catch.fail(BusyError("The server is shutting down. Try again."))
+            catch.refuse(BusyError("The server is shutting down. Try again."))
 
 
 class _Exchange:
@@ -196,7 +196,9 @@ class _Exchange:
             state: dict[str, Any] = self._request.scope.get("state", {})
             headers = state.get(HEADERS_AS_SENT, self._request.headers.raw)
             messages = [read_single(headers, body)]
-        await self._in_turn(_sending(entity, messages), len(body))
+        send = Send(entity)
+        send.deliveries.append(messages)
+        await self._host.run(send, len(body))
         headers_out = {"Content-Type": content_type} if content_type else {}
         return Response(status_code=201, headers=headers_out)
 
@@ -234,7 +236,7 @@ class _Exchange:
         too_large = ArgumentError("A receive has no body. Leave it out.")
         await read_body(self._request, limits.HANDSHAKE_BYTES_MAX, too_large)
         gone: asyncio.Future[Any] = asyncio.ensure_future(self._gone())
-        waiter = _Waiter(catch, claim, lambda key: self._port.rules_of(self._host, key))
+        waiter = _Waiter(catch, claim, self._host.namespace.rules_of)
         self._host.claim_holders.add(waiter)
         self._catches.add(catch)
         catch.open(wait_seconds)
@@ -279,7 +281,7 @@ class _Exchange:
     def _location(self, lock: Lock) -> str:
         scheme = self._request.scope["scheme"]
         path = urllib.parse.quote(self._errand.path.text, safe="/$~")
-        number = lock.id & ((1 << SEQUENCE_BITS) - 1)
+        number = sequence_of(lock.id)
         root = f"{scheme}://{self._authority}"
         return f"{root}/{path}/messages/{number}/{uuid_of(lock)}"
 
@@ -290,30 +292,23 @@ class _Exchange:
         container = entity.container(errand.path.sub_queue)
         lock = lock_of(errand.token)
 
-        def work(namespace: Namespace, now_ms: int) -> int | None:
+        def work(namespace: Namespace, turn: Turn) -> int | None:
             if namespace.entities.find(entity.key) is not entity:
                 raise EntityNotFound(entity.name)
-            stored = _held(namespace, container, lock, errand.message, now_ms)
+            stored = _held(namespace, container, lock, errand.message, turn.now_ms)
             if errand.deed is Deed.COMPLETE:
-                namespace.complete([lock], now_ms)
+                namespace.complete([lock], turn)
             elif errand.deed is Deed.UNLOCK:
-                namespace.abandon(lock, None, now_ms)
+                namespace.abandon(lock, None, turn)
             else:
-                return _renew(namespace, entity, lock, stored, now_ms)
+                return _renew(namespace, entity, lock, stored, turn.now_ms)
             return None
 
-        until_ms = await self._in_turn(work)
+        until_ms = await self._host.run(work)
         headers = {}
         if until_ms is not None:
             headers["BrokerProperties"] = locked_until(until_ms)
         return Response(status_code=200, headers=headers)
-
-    async def _in_turn(
-        self, work: Callable[[Namespace, int], _T], size_bytes: int = 0
-    ) -> _T:
-        command = _Work(work, size_bytes)
-        self._host.submit(command)
-        return await command.done
 
 
 class _Waiter:
@@ -331,23 +326,12 @@ class _Waiter:
             self._catch.refuse(Unauthorized("The key of the token is gone."))
 
 
-def _sending(
-    entity: Entity, messages: Sequence[Incoming]
-) -> Callable[[Namespace, int], None]:
-    def work(namespace: Namespace, now_ms: int) -> None:
-        if namespace.entities.find(entity.key) is not entity:
-            raise EntityNotFound(entity.name)
-        namespace.send(entity, messages, now_ms)
-
-    return work
-
-
 def _held(
     namespace: Namespace, container: int, lock: Lock, message: str, now_ms: int
 ) -> Stored:
     """The message that the lock holds, if it is the one that the path names."""
-    number = lock.id & ((1 << SEQUENCE_BITS) - 1)
-    if lock.id >> SEQUENCE_BITS != container:
+    number = sequence_of(lock.id)
+    if container_of(lock.id) != container:
         raise MessageNotFound("There is no message with that lock token here.")
     stored = namespace.store.held(lock, now_ms)
     if stored is None:
@@ -372,27 +356,3 @@ def _renew(
     until_ms = now_ms + entity.lock_ms
     namespace.store.renew(lock, until_ms, now_ms)
     return until_ms
-
-
-class _Work(Generic[_T]):
-    """Something to be done in a turn (`host.Command`)."""
-
-    def __init__(self, work: Callable[[Namespace, int], _T], size_bytes: int) -> None:
-        self.size_bytes = size_bytes
-        self.done: asyncio.Future[_T] = asyncio.Future()
-        self._work = work
-        self._result: list[_T] = []
-
-    def apply(self, namespace: Namespace, now_ms: int) -> None:
-        """Do it."""
-        self._result.append(self._work(namespace, now_ms))
-
-    def release(self) -> None:
-        """It is on disk."""
-        if not self.done.done():
-            self.done.set_result(self._result[0])
-
-    def fail(self, error: TwinbusError) -> None:
-        """It did not happen."""
-        if not self.done.done():
-            self.done.set_exception(error)

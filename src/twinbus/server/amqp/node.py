@@ -1,0 +1,54 @@
+"""The server's end of a link: what all nodes have in common.
+
+Owns what a connection and the host need of a node: which right its link needs, and how
+the link ends when its entity is deleted. Knows nothing about what a node does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from twinbus.core.names import EntityPath
+from twinbus.core.rights import Operation
+from twinbus.wire.events import Delivered
+from twinbus.wire.link import Link, LinkState
+from twinbus.wire.performatives import Error
+
+if TYPE_CHECKING:
+    from twinbus.server.amqp.connection import ServerConnection
+
+
+class Node:
+    """What stands behind a link (`Link.owner`)."""
+
+    def __init__(self, connection: ServerConnection, link: Link) -> None:
+        self.connection = connection
+        self.link = link
+        # The right that the link needs; its claim may end.
+        self.needed: tuple[Operation, EntityPath] | None = None
+        # The entity that it belongs to.
+        self.entity_id: int | None = None
+
+    def belongs_to(self, entity: int) -> None:
+        """Detach the link when that entity is deleted."""
+        self.entity_id = entity
+        self.connection.host.know_link(entity, self)
+
+    def on_delivery(self, delivery: Delivered) -> None:
+        """A message came."""
+
+    def on_flow(self) -> None:
+        """The client changed its credit."""
+
+    def on_closed(self) -> None:
+        """The link is gone."""
+
+    def entity_deleted(self) -> None:
+        """The entity is gone, and so is the link."""
+        error = Error(
+            condition="amqp:not-found", description="The messaging entity was deleted."
+        )
+        if self.link.state is LinkState.ASKED:
+            self.link.refuse(error)
+        self.link.detach(error)
+        self.connection.close_link(self.link)

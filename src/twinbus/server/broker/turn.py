@@ -1,0 +1,157 @@
+"""A turn: one transaction of a namespace, as a function.
+
+    run(namespace, work) -> outcome
+
+Commands and wants go in; answers, deliveries and effects come out. All of it is plain
+data: nothing that can be reached from a `Work` or an `Outcome` is a link, a connection
+or an event loop, so a turn runs on the loop or in a thread. `run` leaves the
+transaction open: the host commits it, and hands the outcome out only then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from twinbus import limits
+from twinbus.errors import StoreFault, TwinbusError
+from twinbus.store.base import SessionEnded
+
+if TYPE_CHECKING:
+    from twinbus.server.broker.namespace import Namespace
+
+T = TypeVar("T")
+
+
+class Turn:
+    """The time of one transaction, and its effects beside answers and deliveries."""
+
+    __slots__ = (
+        "again",
+        "deleted",
+        "emptied",
+        "ended_sessions",
+        "in_use",
+        "now_ms",
+        "ready",
+        "rules_changed",
+        "taken_bytes",
+    )
+
+    def __init__(self, now_ms: int, in_use: Collection[int] = ()) -> None:
+        self.now_ms = now_ms
+        # Containers that have consumers.
+        self.in_use = in_use
+        # Containers in which a message or a session became receivable.
+        self.ready: set[int] = set()
+        # Containers whose consumers could not be served in full.
+        self.again: set[int] = set()
+        # Session locks that ended by their time.
+        self.ended_sessions: list[SessionEnded] = []
+        # Containers that were purged, with the locks of their sessions.
+        self.emptied: set[int] = set()
+        # The ids of entities that are gone.
+        self.deleted: list[int] = []
+        # Whether claims may have lost the authorization rule that they came from.
+        self.rules_changed = False
+        # Bytes of messages taken for each connection.
+        self.taken_bytes: dict[Room, int] = {}
+
+
+# What a client wants done. It is called inside the transaction, and a `CallerError`
+# fails it alone; then it has changed nothing.
+Command = Callable[["Namespace", Turn], T]
+
+
+class Room:
+    """Whether a connection can take messages; shared by all of its wants."""
+
+    __slots__ = ("closed", "passed_over")
+
+    def __init__(self) -> None:
+        # Set while the client does not read.
+        self.closed = False
+        # Containers whose messages were not taken because it was closed.
+        self.passed_over: set[int] = set()
+
+
+class Taken(Protocol):
+    """What a want was given; its consumer gets it after the commit."""
+
+    def returned(self) -> Command[None] | None:
+        """What gives it back, if the consumer is gone; None if nothing can."""
+
+
+class Want(Protocol):
+    """What a consumer of a container can take now. It is never changed."""
+
+    # The number of the consumer.
+    key: int
+    container: int
+
+    def take(self, namespace: Namespace, turn: Turn, share: int) -> Taken | None:
+        """Take up to `share` messages, or a session; None leaves the want waiting."""
+
+
+@dataclass(slots=True)
+class Work:
+    """What a turn has to do."""
+
+    now_ms: int
+    commands: Sequence[Command[Any]] = ()
+    # Whether time is looked at: locks, schedules, expiry.
+    tick: bool = False
+    # Containers with wants that no turn has looked at yet.
+    hungry: Collection[int] = ()
+    # All wants, by container and consumer.
+    wants: Mapping[int, Mapping[int, Want]] = field(default_factory=dict)
+    in_use: Collection[int] = ()
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a turn has decided."""
+
+    # One for each command: its result, or the error that it is refused with.
+    answers: list[Any]
+    deliveries: list[tuple[Want, Taken]]
+    effects: Turn
+    # Whether time has more to do at once.
+    tick_again: bool
+
+
+def run(namespace: Namespace, work: Work) -> Outcome:
+    """Apply the commands, look at time, and serve the wants of what is ready."""
+    turn = Turn(work.now_ms, work.in_use)
+    answers = [_apply(command, namespace, turn) for command in work.commands]
+    tick_again = work.tick and namespace.tick(turn)
+    deliveries = _serve(namespace, work, turn)
+    return Outcome(answers, deliveries, turn, tick_again)
+
+
+def _apply(command: Command[Any], namespace: Namespace, turn: Turn) -> Any:
+    try:
+        return command(namespace, turn)
+    except StoreFault:
+        raise
+    except TwinbusError as error:
+        return error
+
+
+def _serve(namespace: Namespace, work: Work, turn: Turn) -> list[tuple[Want, Taken]]:
+    """Give each consumer of the containers that are ready its share."""
+    served: list[tuple[Want, Taken]] = []
+    for container in turn.ready.union(work.hungry):
+        waiting = work.wants.get(container)
+        if not waiting:
+            continue
+        # A copy: the host may note other wants meanwhile.
+        wants = list(waiting.values())
+        alone = len(wants) == 1
+        share = limits.SHARE_ALONE_MESSAGES if alone else limits.SHARE_MESSAGES
+        for want in wants:
+            taken = want.take(namespace, turn, share)
+            if taken is not None:
+                served.append((want, taken))
+    return served
