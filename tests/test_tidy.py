@@ -267,7 +267,7 @@ _ELIF = """def f() -> None:
     ("rule", "text"),
     [
         ("line", "x = '" + "a" * 84 + "'"),
-        ("file", "x = 1\n" * 501),
+        ("file", "x = 1\n" * 601),
         ("function", "def f() -> None:\n" + "    x = 1\n" * 60),
         ("nesting", _DEEP),
         ("arguments", "def f(a, b, c, *, d, e, g) -> None: ..."),

@@ -17,6 +17,8 @@ from twinbus.wire.encoder import encode
 from twinbus.wire.message import sections
 from twinbus.wire.types import Described, ULong
 
+pytestmark = pytest.mark.turns
+
 QUEUE_ORDER = [
     "LockDuration",
     "MaxSizeInMegabytes",

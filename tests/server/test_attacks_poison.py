@@ -43,6 +43,8 @@ from twinbus.wire.performatives import (
 from twinbus.wire.performatives_codec import encode_composite
 from twinbus.wire.types import Described, Symbol, Timestamp, ULong
 
+pytestmark = pytest.mark.turns
+
 RULES = (
     RuleDescription("late", SqlFilter("at > 5"), SqlRuleAction("SET seen = 'yes'"), 0),
 )

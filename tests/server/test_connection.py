@@ -22,6 +22,8 @@ from twinbus.wire.message import sections
 from twinbus.wire.performatives import Accepted, Attach, Rejected, Source, Target
 from twinbus.wire.types import Symbol
 
+pytestmark = pytest.mark.turns
+
 CONFIG = NamespaceConfig(
     "contoso",
     queues=(

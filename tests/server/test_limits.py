@@ -31,6 +31,8 @@ from twinbus.wire.performatives import Accepted, Attach, Source, Target, Transfe
 from twinbus.wire.session import Session
 from twinbus.wire.types import Int
 
+pytestmark = pytest.mark.turns
+
 CONFIG = NamespaceConfig("contoso", queues=(QueueDescription("q"),))
 AROUND = pytest.mark.parametrize("extra", [-1, 0, 1])
 EXCEEDED = "amqp:resource-limit-exceeded"

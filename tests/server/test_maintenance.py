@@ -27,6 +27,8 @@ from twinbus.wire.performatives import Target as Sink
 from twinbus.wire.session import Session
 from twinbus.wire.types import Described, Symbol, Timestamp, ULong
 
+pytestmark = pytest.mark.turns
+
 GROUP_ID = 10
 CONFIG = NamespaceConfig(
     "contoso",

@@ -19,6 +19,8 @@ from twinbus import limits
 from twinbus.errors import StoreFault
 from twinbus.server.http.rest.messages import BATCH_TYPE
 
+pytestmark = pytest.mark.turns
+
 
 @pytest.fixture
 async def site() -> AsyncIterator[RestSite]:

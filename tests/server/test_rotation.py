@@ -30,6 +30,8 @@ from twinbus.wire.link import Link
 from twinbus.wire.message import sections
 from twinbus.wire.performatives import Accepted, Attach, Source, Target
 
+pytestmark = pytest.mark.turns
+
 OWN = AuthorizationRule("own", Right.SEND, Secret("own 1"), Secret("own 2"))
 CONFIG = NamespaceConfig(
     "contoso",

@@ -31,6 +31,8 @@ from twinbus.wire.performatives_codec import encode_composite
 from twinbus.wire.session import Session
 from twinbus.wire.types import ULong
 
+pytestmark = pytest.mark.turns
+
 CONFIG = NamespaceConfig(
     "contoso",
     queues=(

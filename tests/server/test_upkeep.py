@@ -28,6 +28,8 @@ from twinbus.server.setup.config import NamespaceConfig, SubscriptionConfig, Top
 from twinbus.store.base import DEAD_LETTER, Record
 from twinbus.wire.events import Detached
 
+pytestmark = pytest.mark.turns
+
 OWN = Secret("the key of one queue")
 CONFIG = NamespaceConfig(
     "contoso",

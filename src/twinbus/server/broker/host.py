@@ -98,9 +98,11 @@ class Submission:
 class Host:
     """Runs one namespace."""
 
-    def __init__(
-        self, namespace: Namespace, clock: Clock, *, in_thread: bool = False
-    ) -> None:
+    # Whether turns run in the commit's thread, for stores that wait for the network.
+    # On SQLite they are faster on the loop.
+    in_thread = False
+
+    def __init__(self, namespace: Namespace, clock: Clock) -> None:
         self.namespace = namespace
         # Tells this start of this namespace from every other; not a secret.
         self.instance = secrets.token_hex(8)
@@ -122,8 +124,6 @@ class Host:
         self.claim_holders: set[ClaimHolder] = set()
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, f"commit-{namespace.name}")
-        # Whether turns run in the thread too, for stores that wait for the network.
-        self._in_thread = in_thread
         self._pending: list[Submission] = []
         self._consumers: dict[int, Consumer] = {}
         self._consumer_keys = itertools.count(1)
@@ -313,16 +313,19 @@ class Host:
 
     async def _transact(self, work: Work) -> Outcome:
         """Run a turn and commit it."""
-        if self._in_thread:
-            outcome = await self._loop.run_in_executor(self._thread, self._run, work)
+        if self.in_thread:
+            outcome = await self._loop.run_in_executor(
+                self._thread, self.run_turn, work
+            )
         else:
-            outcome = self._run(work)
+            outcome = self.run_turn(work)
         committing = self._loop.time()
         await self._loop.run_in_executor(self._thread, self.namespace.store.commit)
         self.commit_seconds.observe(self._loop.time() - committing)
         return outcome
 
-    def _run(self, work: Work) -> Outcome:
+    def run_turn(self, work: Work) -> Outcome:
+        """Run a turn, and leave its transaction open."""
         self.namespace.store.begin()
         return run(self.namespace, work)
 
