@@ -26,9 +26,9 @@ from twinbus.core.sas import format_connection_string
 from twinbus.server.access.port import NamespacePort
 from twinbus.server.amqp.connection import ServerConnection
 from twinbus.server.broker import keys
+from twinbus.server.broker.config import NamespaceConfig
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
-from twinbus.server.setup.config import NamespaceConfig
 from twinbus.server.setup.server import set_up
 from twinbus.store.base import SEQUENCE_BITS, Lock, Record, SessionGrant, Stored
 from twinbus.store.sqlite.store import SqliteStore

@@ -24,7 +24,7 @@ from twinbus.client.transport.loop_thread import LoopThread
 from twinbus.core import sas
 from twinbus.errors import ConfigError
 from twinbus.server.broker import keys
-from twinbus.server.setup.config import NamespaceConfig
+from twinbus.server.broker.config import NamespaceConfig
 from twinbus.server.setup.listener import ListenOptions
 from twinbus.server.setup.server import ServerOptions, Supervisor
 

@@ -16,7 +16,7 @@ from azure.core.exceptions import ClientAuthenticationError, ServiceRequestError
 from tests.client.peer import Peer, peering
 from tests.client.site import QUEUE, Site, message
 from tests.server import tokens_of_issuer as issuer
-from tests.server.raw import serving
+from tests.server.raw import connections_of, serving
 from twinbus import limits
 from twinbus.client.connection import Connection
 from twinbus.client.credentials import SasKey, SasSignature, credential_of
@@ -24,6 +24,7 @@ from twinbus.client.transport.endpoint import Endpoint
 from twinbus.clock import ManualClock
 from twinbus.core import sas
 from twinbus.core.entity import QueueDescription
+from twinbus.core.rights import JwtOptions
 from twinbus.errors import (
     ArgumentError,
     ClaimRefused,
@@ -31,8 +32,7 @@ from twinbus.errors import (
     DeadlineExceeded,
     RemoteError,
 )
-from twinbus.server.access.jwt import JwtOptions
-from twinbus.server.setup.config import NamespaceConfig
+from twinbus.server.broker.config import NamespaceConfig
 
 ROOT = (sas.DEV_KEY_NAME, sas.DEV_KEY_TEXT)
 
@@ -277,7 +277,7 @@ async def test_a_token_that_the_server_no_longer_honours_is_put_anew(
     client = namespace.client()
     sender = client.sender(QUEUE)
     await sender.send(message())
-    (connection,) = namespace.server.supervisor.ports["contoso"].connections
+    (connection,) = connections_of(namespace.server.supervisor.ports["contoso"])
     connection.claims._by_audience.clear()
     connection.check_claims()
 

@@ -29,7 +29,11 @@ from twinbus.core.filters import (
 from twinbus.core.rule import RuleDescription, default_rule
 from twinbus.core.sas import DEV_KEY_NAME, DEV_KEY_TEXT
 from twinbus.errors import ArgumentError, RemoteError
-from twinbus.server.setup.config import NamespaceConfig, SubscriptionConfig, TopicConfig
+from twinbus.server.broker.config import (
+    NamespaceConfig,
+    SubscriptionConfig,
+    TopicConfig,
+)
 from twinbus.wire.types import Described, ULong
 
 TOPIC = "news"

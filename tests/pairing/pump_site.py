@@ -27,9 +27,9 @@ from twinbus.pairing.events import PairingEvent
 from twinbus.pairing.pump.pump import Journal, Pump, PumpSettings, Senders
 from twinbus.pairing.rules import envelope
 from twinbus.pairing.rules.naming import backlog_path
+from twinbus.server.broker.config import NamespaceConfig
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
-from twinbus.server.setup.config import NamespaceConfig
 from twinbus.wire.message.sections import GROUP_ID, MESSAGE_ID, encode_message
 
 LABEL = "contoso"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.server.raw import RawClient, RawServer, serving
-from twinbus.server.setup.config import NamespaceConfig
+from twinbus.server.broker.config import NamespaceConfig
 from twinbus.store.base import Counts, Stored
 from twinbus.wire.codec import encode
 from twinbus.wire.events import Delivered

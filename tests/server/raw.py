@@ -14,8 +14,10 @@ from typing import Any
 
 from twinbus.clock import ManualClock
 from twinbus.core.sas import DEV_KEY_NAME, DEV_KEY_TEXT, Secret, make_token
+from twinbus.server.access.port import NamespacePort
+from twinbus.server.amqp.connection import ServerConnection
+from twinbus.server.broker.config import NamespaceConfig
 from twinbus.server.broker.host import Host
-from twinbus.server.setup.config import NamespaceConfig
 from twinbus.server.setup.listener import ListenOptions
 from twinbus.server.setup.server import ServerOptions, Supervisor
 from twinbus.wire.codec import encode
@@ -65,6 +67,12 @@ class RawServer:
         """Let time pass for the namespace."""
         self.clock.advance(milliseconds)
         self.host.tick()
+
+
+def connections_of(port: NamespacePort) -> list[ServerConnection]:
+    """The server's ends of the connections that came in through a port."""
+    found = list(port.connections)
+    return [each for each in found if isinstance(each, ServerConnection)]
 
 
 @asynccontextmanager

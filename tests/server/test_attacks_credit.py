@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from tests.server.raw import RawClient, RawServer, serving
+from tests.server.raw import RawClient, RawServer, connections_of, serving
 from twinbus import limits
 from twinbus.core.entity import QueueDescription
 from twinbus.core.names import EntityPath
 from twinbus.server.amqp.connection import ServerConnection
 from twinbus.server.amqp.receiving import ReceiveNode
+from twinbus.server.broker.config import NamespaceConfig
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
-from twinbus.server.setup.config import NamespaceConfig
 from twinbus.wire.codec import encode
 from twinbus.wire.events import (
     Answered,
@@ -91,7 +91,7 @@ class Desk:
     @property
     def connection(self) -> ServerConnection:
         port = next(iter(self.server.supervisor.ports.values()))
-        return next(iter(port.connections))
+        return connections_of(port)[0]
 
     @property
     def node(self) -> ReceiveNode:

@@ -23,9 +23,13 @@ from twinbus.core.entity import (
 from twinbus.core.filters import SqlFilter, SqlRuleAction
 from twinbus.core.names import EntityPath
 from twinbus.errors import DecodeError, TwinbusError
+from twinbus.server.broker.config import (
+    NamespaceConfig,
+    SubscriptionConfig,
+    TopicConfig,
+)
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
-from twinbus.server.setup.config import NamespaceConfig, SubscriptionConfig, TopicConfig
 from twinbus.wire.codec import decode, encode
 from twinbus.wire.events import Answered, Delivered, Disposed
 from twinbus.wire.message import sections

@@ -19,8 +19,12 @@ from twinbus.core.entity import (
 )
 from twinbus.core.filters import SqlFilter, SqlRuleAction
 from twinbus.core.rule import RuleDescription, default_rule
+from twinbus.server.broker.config import (
+    NamespaceConfig,
+    SubscriptionConfig,
+    TopicConfig,
+)
 from twinbus.server.broker.routing import DESCRIPTION, REASON
-from twinbus.server.setup.config import NamespaceConfig, SubscriptionConfig, TopicConfig
 from twinbus.store.base import DEAD_LETTER
 from twinbus.wire.message import sections
 from twinbus.wire.performatives import Accepted

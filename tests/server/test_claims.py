@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.server.cbs import Cbs, attach, connect, is_refused, serving_all, wait_for
-from tests.server.raw import RawClient, RawServer
+from tests.server.raw import RawClient, RawServer, connections_of
 from twinbus.core.entity import QueueDescription
 from twinbus.core.rights import AuthorizationRule, Right
 from twinbus.core.sas import Secret
-from twinbus.server.setup.config import NamespaceConfig
+from twinbus.server.broker.config import NamespaceConfig
 from twinbus.wire.events import Detached, Disposed, Event
 from twinbus.wire.link import Link
 from twinbus.wire.message import sections
@@ -69,7 +69,7 @@ def in_seconds(server: RawServer, seconds: int) -> int:
 def pass_time(server: RawServer, seconds: int) -> None:
     """Move the server's clock, and let its timers see it."""
     server.advance(seconds * 1000)
-    for connection in list(server.supervisor.ports["contoso"].connections):
+    for connection in connections_of(server.supervisor.ports["contoso"]):
         connection.check_claims()
 
 
@@ -232,7 +232,7 @@ async def test_the_timer_detaches_within_five_seconds_by_itself(
 async def test_one_timer_watches_all_claims_and_looks_again(
     server: RawServer, client: RawClient, cbs: Cbs
 ) -> None:
-    (connection,) = server.supervisor.ports["contoso"].connections
+    (connection,) = connections_of(server.supervisor.ports["contoso"])
     loop = asyncio.get_running_loop()
 
     await cbs.sign("", "send", "send", in_seconds(server, 30 * DAY_S))

@@ -29,11 +29,8 @@ from twinbus.core.filters import (
     TrueFilter,
 )
 from twinbus.core.sas import Secret
-from twinbus.server.setup.config import (
-    NamespaceConfig,
-    load_config,
-    parse_config,
-)
+from twinbus.server.broker.config import NamespaceConfig
+from twinbus.server.setup.config import load_config, parse_config
 
 OURS = """
 namespaces:

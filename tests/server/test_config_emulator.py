@@ -16,7 +16,8 @@ from twinbus.core.entity import (
     default_rule,
 )
 from twinbus.core.filters import CorrelationFilter, SqlFilter, SqlRuleAction
-from twinbus.server.setup.config import SubscriptionConfig, TopicConfig, parse_config
+from twinbus.server.broker.config import SubscriptionConfig, TopicConfig
+from twinbus.server.setup.config import parse_config
 
 EMULATOR: dict[str, Any] = {
     "UserConfig": {

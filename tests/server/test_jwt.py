@@ -17,10 +17,11 @@ from twinbus import limits
 from twinbus.clock import ManualClock
 from twinbus.core.entity import QueueDescription
 from twinbus.core.names import EntityPath
-from twinbus.core.rights import Right
+from twinbus.core.rights import JwtOptions, Right
 from twinbus.errors import ConfigError, Unauthorized
-from twinbus.server.access.jwt import BearerTokens, JwtOptions, read_keys
-from twinbus.server.setup.config import NamespaceConfig, load_config
+from twinbus.server.access.jwt import BearerTokens, read_keys
+from twinbus.server.broker.config import NamespaceConfig
+from twinbus.server.setup.config import load_config
 
 NOW_S = ManualClock().now_ms() // 1000
 TARGET = EntityPath("q")

@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 
 from tests.server.cbs import RequestLinks, wait_for
-from tests.server.raw import RawClient, RawServer, serving
+from tests.server.raw import RawClient, RawServer, connections_of, serving
 from tests.server.strangers import Stranger, meet, until
 from twinbus import limits
 from twinbus.core.entity import QueueDescription
 from twinbus.server.access.port import NamespacePort
 from twinbus.server.amqp import connection as server_connection
 from twinbus.server.amqp.connection import ServerConnection
-from twinbus.server.setup.config import NamespaceConfig
+from twinbus.server.broker.config import NamespaceConfig
 from twinbus.wire.events import Closed, Delivered, Detached, Ended, Flowed
 from twinbus.wire.frames import HEARTBEAT, encode_frame
 from twinbus.wire.link import Link
@@ -66,7 +66,7 @@ async def session(client: RawClient) -> Session:
 
 def connection_of(port: NamespacePort) -> ServerConnection:
     """The server's end of the only connection."""
-    (connection,) = port.connections
+    (connection,) = connections_of(port)
     return connection
 
 

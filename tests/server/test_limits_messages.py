@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.server.cbs import RequestLinks, attach
-from tests.server.raw import RawClient, RawServer, serving
+from tests.server.raw import RawClient, RawServer, connections_of, serving
 from tests.server.strangers import until
 from twinbus import limits
 from twinbus.core.entity import (
@@ -18,7 +18,11 @@ from twinbus.core.entity import (
     TopicDescription,
 )
 from twinbus.core.rule import default_rule
-from twinbus.server.setup.config import NamespaceConfig, SubscriptionConfig, TopicConfig
+from twinbus.server.broker.config import (
+    NamespaceConfig,
+    SubscriptionConfig,
+    TopicConfig,
+)
 from twinbus.wire.codec import encode
 from twinbus.wire.events import Disposed
 from twinbus.wire.frames import encode_transfer
@@ -312,7 +316,7 @@ async def test_a_transaction_ends_by_itself(
     monkeypatch.setattr(limits, "TRANSACTION_SECONDS_MAX", 0.05)
     txn_id = await coordination.declare()
     assert await coordination.send(sender, txn_id)
-    (connection,) = server.supervisor.ports["contoso"].connections
+    (connection,) = connections_of(server.supervisor.ports["contoso"])
     await until(lambda: not connection.transactions._open)
 
     outcome = await coordination.ask(Discharge(txn_id=txn_id, fail=False))
@@ -323,7 +327,7 @@ async def test_a_transaction_ends_by_itself(
 async def test_a_transaction_leaves_no_timer_behind(
     server: RawServer, client: RawClient, coordination: Coordination
 ) -> None:
-    (connection,) = server.supervisor.ports["contoso"].connections
+    (connection,) = connections_of(server.supervisor.ports["contoso"])
     transactions = connection.transactions
     first, second = await coordination.declare(), await coordination.declare()
     timers = [transactions._open[key].timer for key in (first, second)]

@@ -17,6 +17,7 @@ from twinbus import limits
 from twinbus.clock import SystemClock
 from twinbus.errors import ConfigError
 from twinbus.server.access.entrance import Room
+from twinbus.server.access.port import is_loopback
 from twinbus.server.setup import listener
 from twinbus.server.setup.certificates import TlsOptions, prepare
 from twinbus.server.setup.listener import ListenOptions
@@ -78,7 +79,7 @@ def test_a_port_out_of_range_is_refused(port: int) -> None:
     ],
 )
 def test_loopback_is_known(host: str, expected: bool) -> None:
-    assert listener.is_loopback(host) is expected
+    assert is_loopback(host) is expected
 
 
 @pytest.mark.parametrize("kind", ["amqp", "http"])

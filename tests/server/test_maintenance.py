@@ -17,8 +17,12 @@ from twinbus.core.names import EntityPath, parse_address
 from twinbus.core.rule import default_rule
 from twinbus.errors import EntityNotFound
 from twinbus.server.broker import maintenance
+from twinbus.server.broker.config import (
+    NamespaceConfig,
+    SubscriptionConfig,
+    TopicConfig,
+)
 from twinbus.server.broker.host import Host
-from twinbus.server.setup.config import NamespaceConfig, SubscriptionConfig, TopicConfig
 from twinbus.wire.codec import encode
 from twinbus.wire.events import Answered, Delivered, Detached
 from twinbus.wire.message import sections

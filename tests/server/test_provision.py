@@ -9,10 +9,11 @@ import pytest
 from twinbus.core.names import EntityPath
 from twinbus.errors import ConfigError
 from twinbus.server.broker import keys
+from twinbus.server.broker.config import NamespaceConfig
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.provision import provision
 from twinbus.server.broker.turn import Turn
-from twinbus.server.setup.config import NamespaceConfig, parse_config
+from twinbus.server.setup.config import parse_config
 from twinbus.store.sqlite.store import SqliteStore
 
 NOW_MS = 1_700_000_000_000

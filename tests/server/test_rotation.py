@@ -22,9 +22,9 @@ from twinbus.core.rights import AuthorizationRule, Right
 from twinbus.core.sas import DEV_KEY_TEXT, Secret
 from twinbus.errors import StoreFault
 from twinbus.server.broker import keys
+from twinbus.server.broker.config import NamespaceConfig
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
-from twinbus.server.setup.config import NamespaceConfig
 from twinbus.wire.events import Detached, Event
 from twinbus.wire.link import Link
 from twinbus.wire.message import sections

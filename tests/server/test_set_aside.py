@@ -17,12 +17,16 @@ from twinbus.core.entity import (
 from twinbus.core.names import EntityPath
 from twinbus.core.rule import default_rule
 from twinbus.errors import StoreFault
+from twinbus.server.broker.config import (
+    NamespaceConfig,
+    SubscriptionConfig,
+    TopicConfig,
+)
 from twinbus.server.broker.entities import Description, Entity
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.routing import DESCRIPTION, REASON
 from twinbus.server.broker.turn import Turn
-from twinbus.server.setup.config import NamespaceConfig, SubscriptionConfig, TopicConfig
 from twinbus.store.base import DEAD_LETTER, TRANSFER_DEAD_LETTER, Record, Stored
 from twinbus.store.sqlite.store import SqliteStore
 from twinbus.wire.events import Detached

@@ -22,9 +22,13 @@ from twinbus.core.names import EntityPath
 from twinbus.core.rights import AuthorizationRule, Right
 from twinbus.core.rule import default_rule
 from twinbus.core.sas import Secret
+from twinbus.server.broker.config import (
+    NamespaceConfig,
+    SubscriptionConfig,
+    TopicConfig,
+)
 from twinbus.server.broker.turn import Turn
 from twinbus.server.http.upkeep_paths import Chore, find_task
-from twinbus.server.setup.config import NamespaceConfig, SubscriptionConfig, TopicConfig
 from twinbus.store.base import DEAD_LETTER, Record
 from twinbus.wire.events import Detached
 

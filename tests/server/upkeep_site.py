@@ -21,7 +21,7 @@ from twinbus.clock import ManualClock
 from twinbus.core.rights import AuthorizationRule
 from twinbus.core.sas import Secret, make_token
 from twinbus.server.broker import keys
-from twinbus.server.setup.config import NamespaceConfig
+from twinbus.server.broker.config import NamespaceConfig
 from twinbus.server.setup.listener import ListenOptions
 from twinbus.server.setup.server import ServerOptions, Supervisor
 

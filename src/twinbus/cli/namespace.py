@@ -27,7 +27,7 @@ from twinbus.core.names import parse_address
 from twinbus.errors import ConfigError
 
 if TYPE_CHECKING:
-    from twinbus.server.setup.config import NamespaceConfig
+    from twinbus.server.broker.config import NamespaceConfig
 
 app = typer.Typer(
     help="A namespace as a whole: its folder, or a running server.",
@@ -114,7 +114,8 @@ def reset(
 
 
 def _wanted(config: Path | None, name: str) -> NamespaceConfig:
-    from twinbus.server.setup.config import NamespaceConfig, load_config
+    from twinbus.server.broker.config import NamespaceConfig
+    from twinbus.server.setup.config import load_config
 
     if config is None:
         return NamespaceConfig(name)

@@ -136,7 +136,7 @@ class Remote:
 
 def reach(given: str, url: str | None, ca_file: Path | None) -> Remote:
     """The server that a connection string names, or a URL instead."""
-    from twinbus.server.setup.listener import is_loopback
+    from twinbus.server.access.port import is_loopback
 
     parsed = parse_connection_string(read_secret(given).reveal())
     if ca_file is not None and not ca_file.exists():

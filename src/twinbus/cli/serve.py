@@ -20,8 +20,8 @@ from twinbus.cli.logs import log_to_stderr
 from twinbus.errors import ConfigError
 
 if TYPE_CHECKING:
-    from twinbus.server.access.jwt import JwtOptions
-    from twinbus.server.setup.config import NamespaceConfig
+    from twinbus.core.rights import JwtOptions
+    from twinbus.server.broker.config import NamespaceConfig
     from twinbus.server.setup.server import ServerOptions, Supervisor
 
 # The name in Microsoft's sample of a Config.json.
@@ -187,8 +187,9 @@ def serve(
 
 def options_from(given: Given) -> ServerOptions:
     """What the server is asked to be; refuses options that contradict each other."""
+    from twinbus.server.access.port import is_loopback
     from twinbus.server.setup.certificates import TlsOptions
-    from twinbus.server.setup.listener import ListenOptions, is_loopback
+    from twinbus.server.setup.listener import ListenOptions
     from twinbus.server.setup.server import ServerOptions
 
     host = given.host or (DEV_HOST if given.dev else TLS_HOST)
@@ -216,7 +217,7 @@ def options_from(given: Given) -> ServerOptions:
 
 
 def _jwt(given: Given) -> JwtOptions | None:
-    from twinbus.server.access.jwt import AUDIENCE, JwtOptions
+    from twinbus.core.rights import AUDIENCE, JwtOptions
 
     if given.jwt_issuer is None and given.jwt_jwks is None:
         if given.jwt_audience is not None:
@@ -233,7 +234,8 @@ def _jwt(given: Given) -> JwtOptions | None:
 
 def _namespaces(given: Given) -> list[NamespaceConfig]:
     from twinbus.core.names import check_namespace_name
-    from twinbus.server.setup.config import NamespaceConfig, load_config
+    from twinbus.server.broker.config import NamespaceConfig
+    from twinbus.server.setup.config import load_config
 
     configured = load_config(given.config) if given.config else []
     by_key = {config.name.lower(): config for config in configured}

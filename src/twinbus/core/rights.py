@@ -9,8 +9,9 @@ Knows nothing about links, requests or which entities exist.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from twinbus import errors, limits
 from twinbus.core import names, sas
@@ -85,6 +86,26 @@ class AuthorizationRule:
                     f"A key of the authorization rule '{self.name}' must have 1 to "
                     f"{limits.KEY_CHARS_MAX} characters, not {len(key.reveal())}."
                 )
+
+
+# What the SDKs ask a token for.
+AUDIENCE = "https://servicebus.azure.net"
+# The data roles of Azure, by their names.
+ROLES: Mapping[str, Right] = {
+    "Azure Service Bus Data Sender": Right.SEND,
+    "Azure Service Bus Data Receiver": Right.LISTEN,
+    "Azure Service Bus Data Owner": Right.MANAGE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class JwtOptions:
+    """Whose tokens are trusted, and what their roles and scopes give."""
+
+    issuer: str
+    jwks: Path
+    audience: str = AUDIENCE
+    roles: Mapping[str, Right] = field(default_factory=lambda: ROLES)
 
 
 def check_rules(rules: Sequence[AuthorizationRule]) -> None:

@@ -28,11 +28,12 @@ from twinbus.core.names import parse_address
 from twinbus.core.rule import DEFAULT_RULE_NAME
 from twinbus.core.sas import DEV_KEY_NAME, DEV_KEY_TEXT
 from twinbus.errors import ConfigError
+from twinbus.server.broker.config import NamespaceConfig
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.maintenance import purge, reset
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Command, Turn
-from twinbus.server.setup.config import NamespaceConfig, load_config, parse_config
+from twinbus.server.setup.config import load_config, parse_config
 from twinbus.server.setup.listener import KINDS, ListenOptions
 from twinbus.server.setup.server import ServerOptions, Supervisor
 

@@ -16,14 +16,13 @@ import json
 import logging
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from twinbus import limits
 from twinbus.core import sas
 from twinbus.core.names import EntityPath
-from twinbus.core.rights import Claim, Right, RulesOf, claim_for
+from twinbus.core.rights import Claim, JwtOptions, Right, RulesOf, claim_for
 from twinbus.errors import ConfigError, Unauthorized
 
 if TYPE_CHECKING:
@@ -33,15 +32,6 @@ if TYPE_CHECKING:
     PublicKey = RSAPublicKey | EllipticCurvePublicKey
 
 log = logging.getLogger("twinbus.jwt")
-
-# What the SDKs ask a token for.
-AUDIENCE = "https://servicebus.azure.net"
-# The data roles of Azure, by their names.
-ROLES: Mapping[str, Right] = {
-    "Azure Service Bus Data Sender": Right.SEND,
-    "Azure Service Bus Data Receiver": Right.LISTEN,
-    "Azure Service Bus Data Owner": Right.MANAGE,
-}
 
 _BASE64URL = re.compile(r"[A-Za-z0-9_-]*")
 # Smaller keys are not to be trusted any more.
@@ -55,16 +45,6 @@ _NOT_ACCEPTED = (
     "--jwt-jwks (or put `jwt` into the configuration of the namespace), or use a "
     "shared access signature."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class JwtOptions:
-    """Whose tokens are trusted, and what their roles and scopes give."""
-
-    issuer: str
-    jwks: Path
-    audience: str = AUDIENCE
-    roles: Mapping[str, Right] = field(default_factory=lambda: ROLES)
 
 
 def claim_from(

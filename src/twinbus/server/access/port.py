@@ -6,20 +6,21 @@ A port serves one namespace; where host names are real, others can be reached by
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from twinbus import limits
 from twinbus.server.access.failures import Failures
 from twinbus.server.broker.host import Host
+from twinbus.wire.performatives import Error
 from twinbus.wire.types import Symbol, UShort
 
 if TYPE_CHECKING:
     from twinbus.server.access.jwt import BearerTokens
-    from twinbus.server.amqp.connection import ServerConnection
 
 
 # Said in the properties of `open`, so that a client that knows where a namespace has
@@ -29,8 +30,24 @@ INSTANCE_PROPERTY = "twinbus:instance"
 INSTANCE_HEADER = "Twinbus-Instance"
 
 
-def _is_loopback(address: str) -> bool:
-    return address == "::1" or address.startswith("127.")
+class Admitted(Protocol):
+    """A connection that came in."""
+
+    def close(self, error: Error | None = None) -> None:
+        """Close it, and tell the client why."""
+
+    def drop(self, reason: str) -> None:
+        """End it at once, without a word to the client."""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 @dataclass
@@ -44,11 +61,11 @@ class NamespacePort:
     hosts: dict[str, Host] = field(default_factory=dict)
     # The ports for HTTP of each namespace of the process, by kind.
     http_ports: dict[Host, dict[str, int]] = field(default_factory=dict)
-    connections: set[ServerConnection] = field(default_factory=set)
+    connections: set[Admitted] = field(default_factory=set)
     # Connections by remote address; loopback is not counted.
     by_address: Counter[str] = field(default_factory=Counter)
     # Connections that have put no token yet, in the order in which they came.
-    unclaimed: dict[ServerConnection, None] = field(default_factory=dict)
+    unclaimed: dict[Admitted, None] = field(default_factory=dict)
     # When a client with a claim last sent something, by the loop's time.
     active_at: float = -math.inf
     # Tokens that were refused.
@@ -68,14 +85,14 @@ class NamespacePort:
             return f"more than {limits.CONNECTIONS_MAX} connections"
         return None
 
-    def enter(self, connection: ServerConnection, address: str) -> None:
+    def enter(self, connection: Admitted, address: str) -> None:
         """A connection is there."""
         self.connections.add(connection)
         self.unclaimed[connection] = None
-        if not _is_loopback(address):
+        if not is_loopback(address):
             self.by_address[address] += 1
 
-    def leave(self, connection: ServerConnection, address: str) -> None:
+    def leave(self, connection: Admitted, address: str) -> None:
         """A connection is gone."""
         self.unclaimed.pop(connection, None)
         if connection in self.connections:

@@ -9,10 +9,10 @@ the host, so it happens whole or not at all, and clients are told what they have
 from __future__ import annotations
 
 from twinbus.core.names import EntityPath, SubQueue
+from twinbus.server.broker.config import NamespaceConfig
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.provision import provision
 from twinbus.server.broker.turn import Turn
-from twinbus.server.setup.config import NamespaceConfig
 
 
 def containers_at(namespace: Namespace, path: EntityPath) -> list[int]:

@@ -31,12 +31,12 @@ from twinbus.errors import (
     StoreFault,
 )
 from twinbus.server.broker import keys
+from twinbus.server.broker.config import NamespaceConfig
 from twinbus.server.broker.entities import Entities, Entity
 from twinbus.server.broker.letter import Letter
 from twinbus.server.broker.routing import DESCRIPTION, REASON, Router, expiry
 from twinbus.server.broker.throttle import Bucket
 from twinbus.server.broker.turn import Turn
-from twinbus.server.setup.config import NamespaceConfig
 from twinbus.store.base import (
     Ended,
     Lock,

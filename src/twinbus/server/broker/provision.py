@@ -17,9 +17,9 @@ from twinbus.core.entity import Description, SubscriptionDescription, changed
 from twinbus.core.rule import DEFAULT_RULE_NAME, RuleDescription
 from twinbus.errors import CallerError, ConfigError
 from twinbus.server.broker import keys
+from twinbus.server.broker.config import NamespaceConfig, SubscriptionConfig
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
-from twinbus.server.setup.config import NamespaceConfig, SubscriptionConfig
 
 _FORWARDS = ("forward_to", "forward_dead_lettered_messages_to")
 

@@ -24,11 +24,10 @@ from starlette.routing import Route
 from twinbus.core.names import EntityPath
 from twinbus.core.rights import Operation, allowed
 from twinbus.errors import EntityNotFound, Unauthorized
-from twinbus.server.access.port import NamespacePort
+from twinbus.server.access.port import NamespacePort, is_loopback
 from twinbus.server.broker.counters import Histogram
 from twinbus.server.broker.entities import Entity
 from twinbus.server.http.auth import Asked, proved
-from twinbus.server.setup.listener import is_loopback
 from twinbus.store.base import DEAD_LETTER, TRANSFER_DEAD_LETTER, Store
 
 if TYPE_CHECKING:

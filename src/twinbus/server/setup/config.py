@@ -13,7 +13,6 @@ import dataclasses
 import difflib
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -38,41 +37,17 @@ from twinbus.core.filters import (
     SqlRuleAction,
     TrueFilter,
 )
-from twinbus.server.access.jwt import AUDIENCE, ROLES, JwtOptions
+from twinbus.core.rights import AUDIENCE, ROLES, JwtOptions
+from twinbus.server.broker.config import (
+    NamespaceConfig,
+    SubscriptionConfig,
+    TopicConfig,
+)
 from twinbus.server.setup.config_node import Node, read_file, read_text
 
 Fields = dict[str, Node]
 
 _D = TypeVar("_D", QueueDescription, TopicDescription, SubscriptionDescription)
-
-
-@dataclass(frozen=True, slots=True)
-class SubscriptionConfig:
-    """A subscription and its rules; there is always at least one."""
-
-    description: SubscriptionDescription
-    rules: tuple[RuleDescription, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TopicConfig:
-    """A topic and its subscriptions."""
-
-    description: TopicDescription
-    subscriptions: tuple[SubscriptionConfig, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class NamespaceConfig:
-    """A namespace and everything that the file puts into it."""
-
-    name: str
-    queues: tuple[QueueDescription, ...] = ()
-    topics: tuple[TopicConfig, ...] = ()
-    authorization_rules: tuple[AuthorizationRule, ...] = ()
-    message_rate_per_second: int | None = None
-    # Whose bearer tokens the namespace accepts.
-    jwt: JwtOptions | None = None
 
 
 def load_config(path: Path) -> list[NamespaceConfig]:

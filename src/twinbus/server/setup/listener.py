@@ -9,7 +9,6 @@ new protocol.
 from __future__ import annotations
 
 import errno
-import ipaddress
 import socket
 import ssl
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +17,7 @@ from typing import Any
 
 from twinbus.errors import ConfigError
 from twinbus.server.access.entrance import Entrance, ProtocolFactory
+from twinbus.server.access.port import is_loopback
 
 # In the order in which the ready line lists them.
 KINDS = ("amqp", "amqps", "http", "https")
@@ -40,16 +40,6 @@ class ListenOptions:
     host: str
     first_ports: Mapping[str, int]
     allow_plaintext: bool = False
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def check_plaintext(options: ListenOptions) -> None:

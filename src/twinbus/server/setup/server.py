@@ -22,17 +22,18 @@ from typing import TYPE_CHECKING, Any
 
 from twinbus.clock import Clock, SystemClock
 from twinbus.core import names, sas
+from twinbus.core.rights import JwtOptions
 from twinbus.errors import TwinbusError
 from twinbus.server.access.entrance import Entrance, ProtocolFactory
-from twinbus.server.access.jwt import BearerTokens, JwtOptions
+from twinbus.server.access.jwt import BearerTokens
 from twinbus.server.access.port import NamespacePort
 from twinbus.server.broker import keys
+from twinbus.server.broker.config import NamespaceConfig
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.provision import provision
 from twinbus.server.broker.turn import Turn
 from twinbus.server.setup import listener
-from twinbus.server.setup.config import NamespaceConfig
 from twinbus.server.setup.listener import ListenOptions
 from twinbus.store.sqlite.store import SqliteStore
 from twinbus.wire.performatives import Error
