@@ -12,11 +12,10 @@ from tests.server.conftest import reached
 from twinbus.core.entity import QueueDescription
 from twinbus.core.names import EntityPath
 from twinbus.errors import BusyError, EntityNotFound, StoreFault
-from twinbus.server.broker.commands import Send
+from twinbus.server.broker.commands import Messages, MessageWant, Send
 from twinbus.server.broker.entities import Entity
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Room, Turn, Work, run
-from twinbus.server.broker.wants import Messages, MessageWant
 from twinbus.store.sqlite.store import SqliteStore
 from twinbus.wire.message import sections
 

@@ -17,12 +17,11 @@ from twinbus.errors import EntityNotFound, SessionLockLost, TwinbusError
 from twinbus.server.amqp.node import Node
 from twinbus.server.amqp.replies import wire_error
 from twinbus.server.amqp.settling import Settle, SettleReply
-from twinbus.server.broker.commands import UnlockSession
+from twinbus.server.broker.commands import Messages, MessageWant, UnlockSession
 from twinbus.server.broker.entities import Entity
 from twinbus.server.broker.host import UNHEARD, Submission
 from twinbus.server.broker.lock_tokens import tag_bytes, token_bytes
 from twinbus.server.broker.rendering import render_stored
-from twinbus.server.broker.wants import Messages, MessageWant
 from twinbus.store.base import (
     Lock,
     SessionGrant,

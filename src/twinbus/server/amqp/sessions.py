@@ -19,7 +19,7 @@ from twinbus.errors import (
 )
 from twinbus.server.amqp.node import Node
 from twinbus.server.amqp.replies import wire_error
-from twinbus.server.broker.wants import SessionLock, SessionWant
+from twinbus.server.broker.commands import SessionLock, SessionWant
 from twinbus.wire.link import LinkState
 from twinbus.wire.types import Described, Symbol
 

@@ -1,7 +1,10 @@
 """The broker: what a namespace does with commands, without any protocol.
 
-Read `host.py` (collect, commit, hand out), `namespace.py` (the rules), `routing.py`
-(where a message goes), `letter.py` (a message on its way), `entities.py`; then
-`keys.py` (authorization rules), `provision.py` and `maintenance.py` (configured
-entities, purge and reset). Must not know links, connections or HTTP.
+Read `host.py` (collect, commit, hand out), `turn.py` (a turn as a function),
+`commands.py` (what surfaces hand in), `namespace.py` (the rules), `routing.py` (where a
+message goes), `letter.py` (a message on its way) and `entities.py`; then `keys.py`
+(authorization rules), `config.py` and `provision.py` (configured entities),
+`maintenance.py` (purge and reset), `throttle.py` and `counters.py`. `lock_tokens.py`
+and `rendering.py` say how locks and kept messages look outside. Must not know links,
+connections or HTTP.
 """

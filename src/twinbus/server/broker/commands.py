@@ -1,14 +1,28 @@
-"""Commands that several surfaces hand in (`turn.Command`)."""
+"""Commands and wants that several surfaces hand in.
+
+A command (`turn.Command`) does something; a want (`turn.Want`) says what a consumer can
+take: messages of a container, or the lock of a session. Owns the rules of taking: the
+entity must be there and open to receivers, the connection must have room, and the bytes
+of one turn are bounded. All of it is plain data. Knows nothing about links or HTTP.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
-from twinbus.errors import EntityNotFound, StoreFault, TwinbusError
+from twinbus import limits
+from twinbus.errors import (
+    EntityDisabled,
+    EntityNotFound,
+    SessionCannotBeLocked,
+    StoreFault,
+    TwinbusError,
+)
 from twinbus.server.broker.entities import Entity
-from twinbus.server.broker.turn import Turn
-from twinbus.store.base import Lock, SessionGrant
+from twinbus.server.broker.turn import Room, Turn
+from twinbus.store.base import Lock, SessionGrant, Stored
 from twinbus.wire.message.sections import Incoming
 
 if TYPE_CHECKING:
@@ -83,3 +97,173 @@ class UnlockSession:
 
     def __call__(self, namespace: Namespace, turn: Turn) -> None:
         namespace.unlock_session(self._container, self._grant, turn)
+
+
+# -- wants ---------------------------------------------------------------------------
+
+
+class Messages(NamedTuple):
+    """Messages that were taken (`turn.Taken`)."""
+
+    messages: list[Stored]
+    # Of their locks; None if they are deleted.
+    nonce: int | None = None
+    until_ms: int = 0
+    # As much was there as was asked for: there may be more.
+    more: bool = False
+    # Locks of the want's `unsettled` that have ended.
+    lost: Sequence[Lock] = ()
+    # Why nothing will ever be taken.
+    error: TwinbusError | None = None
+
+    def returned(self) -> Unlock | None:
+        """Unlock them, uncounted; what was deleted is gone."""
+        if self.nonce is None or not self.messages:
+            return None
+        return Unlock([Lock(stored.id, self.nonce) for stored in self.messages])
+
+
+@dataclass(slots=True)
+class MessageWant:
+    """Messages of a container (`turn.Want`)."""
+
+    key: int
+    container: int
+    entity: Entity
+    room: Room
+    limit: int
+    # The session that they must belong to.
+    grant: SessionGrant | None = None
+    # Receive and delete: gone when taken.
+    deletes: bool = False
+    # Whether the consumer waits for an answer, also if nothing is there.
+    answer_empty: bool = False
+    # Locks of its deliveries, if there are too many of them: those that have ended make
+    # room for others.
+    unsettled: Sequence[Lock] = ()
+    # When they were looked at; once a second is enough.
+    looked_ms: int | None = None
+
+    def take(self, namespace: Namespace, turn: Turn, share: int) -> Messages | None:
+        """Lock or remove what is ready."""
+        error = _obstacle(namespace, self.entity)
+        if error is not None:
+            return Messages([], error=error)
+        if self.room.closed:
+            self.room.passed_over.add(self.container)
+            return None
+        lost = self._lost(namespace, turn)
+        if lost:
+            return Messages([], lost=lost, more=True)
+        limit = min(share, self.limit)
+        if limit > 0:
+            limit = self._fitting(namespace, turn, limit)
+            if limit == 0:
+                turn.again.add(self.container)
+                return None
+        taken = self._take(namespace, turn, limit)
+        return taken if taken.messages or self.answer_empty else None
+
+    def _lost(self, namespace: Namespace, turn: Turn) -> Sequence[Lock]:
+        """Those of `unsettled` that have ended."""
+        locks = self.unsettled
+        now_ms = turn.now_ms
+        if not locks or (
+            self.looked_ms is not None
+            and abs(now_ms - self.looked_ms) < limits.LOST_LOCKS_LOOK_MS
+        ):
+            return ()
+        self.looked_ms = now_ms
+        held = namespace.store.holding(locks, now_ms)
+        return [lock for lock, ok in zip(locks, held, strict=True) if not ok]
+
+    def _fitting(self, namespace: Namespace, turn: Turn, limit: int) -> int:
+        """How many of `limit` messages the connection has memory for in this turn."""
+        counts = namespace.store.counts(self.container)
+        left_bytes = limits.STAGE_BYTES_MAX - turn.taken_bytes.get(self.room, 0)
+        if counts.size_bytes <= left_bytes:
+            return limit
+        if left_bytes <= 0:
+            return 0
+        held = counts.active + counts.deferred + counts.scheduled
+        average_bytes = counts.size_bytes // max(held, 1)
+        return min(limit, max(left_bytes // max(average_bytes, 1), 1))
+
+    def _take(self, namespace: Namespace, turn: Turn, limit: int) -> Messages:
+        if limit == 0:
+            return Messages([])
+        store = namespace.store
+        now_ms = turn.now_ms
+        grant = self.grant
+        nonce: int | None = None
+        until_ms = 0
+        if self.deletes:
+            messages = store.take(self.container, limit, now_ms, grant)
+        else:
+            until_ms = now_ms + self.entity.lock_ms if grant is None else grant.until_ms
+            nonce, messages = store.lock(self.container, limit, until_ms, now_ms, grant)
+        if messages:
+            store.touch(self.container, now_ms)
+            self.entity.delivered += len(messages)
+            size = sum(len(stored.bare) for stored in messages)
+            taken_bytes = turn.taken_bytes
+            taken_bytes[self.room] = taken_bytes.get(self.room, 0) + size
+        return Messages(messages, nonce, until_ms, len(messages) == limit)
+
+
+class SessionLock(NamedTuple):
+    """A session that was locked, or why it cannot be (`turn.Taken`)."""
+
+    container: int
+    grant: SessionGrant | None
+    error: TwinbusError | None = None
+
+    def returned(self) -> UnlockSession | None:
+        """Unlock it."""
+        if self.grant is None:
+            return None
+        return UnlockSession(self.container, self.grant)
+
+
+@dataclass(slots=True)
+class SessionWant:
+    """The lock of a session, by its name or of the next one with messages."""
+
+    key: int
+    container: int
+    entity: Entity
+    name: str | None
+
+    def take(self, namespace: Namespace, turn: Turn, share: int) -> SessionLock | None:
+        """Lock the session."""
+        del share
+        error = _obstacle(namespace, self.entity, disabled=False)
+        if error is not None:
+            return SessionLock(self.container, None, error)
+        # A holder whose time is over must be told before another takes its place.
+        namespace.end_sessions(turn)
+        now_ms = turn.now_ms
+        until_ms = now_ms + self.entity.lock_ms
+        grant = namespace.store.accept_session(
+            self.container, self.name, until_ms, now_ms
+        )
+        if grant is not None:
+            namespace.store.touch(self.container, now_ms)
+            return SessionLock(self.container, grant)
+        if self.name is None:
+            return None
+        held = SessionCannotBeLocked(
+            f"The session '{self.name}' is held by another receiver."
+        )
+        return SessionLock(self.container, None, held)
+
+
+def _obstacle(
+    namespace: Namespace, entity: Entity, *, disabled: bool = True
+) -> TwinbusError | None:
+    """Why nothing can be received from an entity; None if it can."""
+    if namespace.entities.find(entity.key) is not entity:
+        return EntityNotFound(entity.name)
+    if disabled and not entity.description.status.can_receive:
+        return EntityDisabled(f"'{entity.name}' is disabled.")
+    return None

@@ -14,11 +14,10 @@ from typing import NamedTuple
 
 from twinbus import limits
 from twinbus.errors import BusyError, TwinbusError
-from twinbus.server.broker.commands import Unlock
+from twinbus.server.broker.commands import Messages, MessageWant, Unlock
 from twinbus.server.broker.entities import Entity
 from twinbus.server.broker.host import UNHEARD, Host
 from twinbus.server.broker.turn import Room
-from twinbus.server.broker.wants import Messages, MessageWant
 from twinbus.store.base import Lock, Stored
 
 # One message has room; a request reads no more than that.
