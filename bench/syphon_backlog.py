@@ -16,8 +16,8 @@ from itertools import islice
 from bench.messages import messages
 from bench.target import QUEUE, Target
 from twinbus.client.connection import Connection
+from twinbus.pairing.rules.envelope import divert
 from twinbus.pairing.rules.naming import backlog_path
-from twinbus.pairing.rules.packing import divert
 
 # What stands for the primary in the paths of its backlog queues.
 PRIMARY = "contoso"
@@ -60,9 +60,8 @@ class Backlog:
         now_ms = _now_ms()
         async with connection.sender(path) as sender:
             await sender.open()
-            limit_bytes = sender.message_bytes_max
             diverted = [
-                divert(message, QUEUE, now_ms, limit_bytes).payload
+                divert(message, QUEUE, now_ms)
                 for message in messages(min(count, _DIFFERENT))
             ]
             left = count

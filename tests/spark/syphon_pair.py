@@ -29,8 +29,8 @@ from twinbus.client.connection import Connection
 from twinbus.client.message import Message
 from twinbus.client.receiver import ReceiveOptions
 from twinbus.clock import SystemClock
+from twinbus.pairing.rules.envelope import divert
 from twinbus.pairing.rules.naming import backlog_path
-from twinbus.pairing.rules.packing import divert
 from twinbus.spark.syphon_job import journal
 from twinbus.spark.syphon_job.journal_storage import storage_at
 from twinbus.testing.namespace import serve_namespace
@@ -316,8 +316,7 @@ async def fill(
                 session_id=session,
             )
             lanes[path, index] += 1
-            limit = senders[index].message_bytes_max
-            waiting[index].append(divert(payload, path, now_ms, limit).payload)
+            waiting[index].append(divert(payload, path, now_ms))
             if len(waiting[index]) == _BATCH:
                 await senders[index].send(waiting[index])
                 waiting[index] = []

@@ -31,8 +31,8 @@ from tests.spark.syphon_pair import (
     serving,
 )
 from twinbus.clock import SystemClock
+from twinbus.pairing.rules.envelope import divert
 from twinbus.pairing.rules.naming import backlog_path
-from twinbus.pairing.rules.packing import divert
 
 pytestmark = [pytest.mark.campaign, pytest.mark.timeout(3600)]
 
@@ -217,9 +217,8 @@ async def _fill_fast(pair: Pair[Server], count: int) -> None:
         for index in range(pair.shape.backlog_queues):
             sender = connection.sender(backlog_path(PRIMARY, index))
             await sender.open()
-            limit = sender.message_bytes_max
             made = [maker.make(None)[1] for _ in range(1000)]
-            batch = [divert(each, path, now_ms, limit).payload for each in made]
+            batch = [divert(each, path, now_ms) for each in made]
             for _ in range(count // pair.shape.backlog_queues // len(batch)):
                 await sender.send(batch)
 

@@ -103,7 +103,7 @@ class PairedRoute:
         """Tell, once, of a message that could not fail over."""
         now_ms = self._now_ms()
         for message in work.each():
-            event = self._watch.check(message, batch=False, now_ms=now_ms)
+            event = self._watch.check(message, now_ms)
             if event is not None:
                 self._pair.telling.tell(event)
                 return
