@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.drill import stories
 from twinbus.drill.judge import Judgement, judge, read_histories
 from twinbus.testing.events import Event, Recorder
-from twinbus.wire.message.sections import PING_CONTENT_TYPE
+from twinbus.wire.message.names import PING_CONTENT_TYPE
 
 
 def judged(events: list[Event], left: int = 0) -> Judgement:

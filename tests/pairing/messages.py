@@ -15,6 +15,7 @@ from tests.wire import values
 from twinbus.pairing.rules import envelope
 from twinbus.wire.codec import decode, encode
 from twinbus.wire.message import sections
+from twinbus.wire.message.names import BROKER_ANNOTATIONS
 from twinbus.wire.types import Described, Symbol, Timestamp, UByte, ULong
 
 
@@ -134,7 +135,7 @@ def canonical(payload: bytes, after_a_broker: bool = False) -> dict[int, Any]:
             kept = sorted(
                 (encode(key), encode(value))
                 for key, value in pairs.items()
-                if key not in envelope.BROKER_ANNOTATIONS
+                if key not in BROKER_ANNOTATIONS
             )
             if kept:
                 found[code] = kept

@@ -24,10 +24,10 @@ from tests.client.site import QUEUE, Site, site
 from tests.pairing.official import Listener, listening, sections_of
 from twinbus.client.message import Message
 from twinbus.core.sas import DEV_KEY_NAME, DEV_KEY_TEXT
-from twinbus.pairing.rules.envelope import BROKER_ANNOTATIONS
 from twinbus.pairing.sdk.conversion import payload_of
 from twinbus.wire.codec import decode, encode
 from twinbus.wire.message import sections
+from twinbus.wire.message.names import BROKER_ANNOTATIONS
 from twinbus.wire.types import Described, Timestamp, UInt, ULong
 
 NULL_VALUE = bytes((0, 0x53, sections.VALUE, 0x40))

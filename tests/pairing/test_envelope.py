@@ -442,10 +442,6 @@ def test_a_symbol_as_session_id_becomes_the_string_it_should_be() -> None:
 # -- what else is known about a message --------------------------------------------
 
 
-def test_the_annotations_that_are_the_brokers_are_those_it_drops() -> None:
-    assert envelope.BROKER_ANNOTATIONS == sections._BROKER_KEYS
-
-
 def test_an_enqueued_time_that_is_none_is_not_known() -> None:
     strange = {Symbol("other"): 1, Symbol("x-opt-enqueued-time"): "noon"}
     payload = section(sections.MESSAGE_ANNOTATIONS, strange) + backlog_message()

@@ -6,7 +6,6 @@ import pytest
 
 from twinbus import limits
 from twinbus.pairing.rules.ping import (
-    PING_CAPABILITY,
     Probe,
     choose_probe,
     next_ping_ms,
@@ -15,6 +14,7 @@ from twinbus.pairing.rules.ping import (
 )
 from twinbus.server.amqp.connection import PING_CAPABILITY as OFFERED
 from twinbus.wire.message import sections
+from twinbus.wire.message.names import PING_CAPABILITY
 from twinbus.wire.types import Symbol
 
 

@@ -18,7 +18,6 @@ from twinbus.testing.events import Recorder
 from twinbus.testing.traces import seen
 
 _CHUNK = 250
-_STATES = {0: "active", 1: "deferred", 2: "scheduled"}
 
 
 def browse(connection: Connection, path: str) -> Iterator[Message]:
@@ -50,8 +49,7 @@ def _look_at(connection: Connection, path: str, recorder: Recorder) -> None:
     for suffix in ("", plan.DEAD):
         for message in browse(connection, path + suffix):
             event = recorder.start("look", "drain", queue=path)
-            state = _STATES[int(message.annotations.get("x-opt-message-state") or 0)]
-            event.state = "dead" if suffix else state
+            event.state = "dead" if suffix else message.state
             known = facts(seen(message), message)
             if path in plan.BACKLOG:
                 aliases = Backlogged(message.payload).aliases()

@@ -19,7 +19,7 @@ from tests.testing.paired_model import (
     World,
 )
 from twinbus.testing.history import Event
-from twinbus.wire.message.sections import PING_CONTENT_TYPE
+from twinbus.wire.message.names import PING_CONTENT_TYPE
 
 QUEUES = ("orders", "baskets", "unique", "news/a", "news/b")
 

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from twinbus import limits
 from twinbus.wire.codec import decode
-from twinbus.wire.message import sections
+from twinbus.wire.message import names, sections
 
 if TYPE_CHECKING:
     from twinbus.client.receiving import ReceiveLink
@@ -105,17 +105,23 @@ class Message:
     @property
     def sequence_number(self) -> int:
         """Its number in the entity; 0 if the server gave none."""
-        return int(self.annotations.get("x-opt-sequence-number") or 0)
+        return int(self.annotations.get(names.SEQUENCE_NUMBER) or 0)
+
+    @property
+    def state(self) -> str:
+        """Active, deferred or scheduled; the server says so when it is peeked."""
+        number = self.annotations.get(names.MESSAGE_STATE) or 0
+        return names.STATES.get(number, "active")
 
     @property
     def enqueued_ms(self) -> int | None:
         """When the entity took it, in milliseconds since the epoch."""
-        return self._time("x-opt-enqueued-time")
+        return self._time(names.ENQUEUED_TIME)
 
     @property
     def locked_until_ms(self) -> int | None:
         """When its lock ends, as last heard of."""
-        return self._locked_until_ms or self._time("x-opt-locked-until")
+        return self._locked_until_ms or self._time(names.LOCKED_UNTIL)
 
     @locked_until_ms.setter
     def locked_until_ms(self, until_ms: int) -> None:

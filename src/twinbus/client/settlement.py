@@ -9,12 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from twinbus.wire.message import names
 from twinbus.wire.performatives import ACCEPTED, Error, Modified, Rejected
 from twinbus.wire.types import Symbol
 
 _DEAD_LETTER = "com.microsoft:dead-letter"
-_REASON = "DeadLetterReason"
-_DESCRIPTION = "DeadLetterErrorDescription"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +38,8 @@ class Settlement:
 
     def _dead_letter(self) -> Error:
         info: dict[Any, Any] = dict(self.properties)
-        info[Symbol(_REASON)] = self.reason
-        info[Symbol(_DESCRIPTION)] = self.description
+        info[Symbol(names.DEAD_LETTER_REASON)] = self.reason
+        info[Symbol(names.DEAD_LETTER_DESCRIPTION)] = self.description
         return Error(_DEAD_LETTER, self.description, info)
 
     def request(self) -> dict[str, Any]:

@@ -20,7 +20,6 @@ BACKLOG = tuple(backlog_path(PRIMARY_NAME, index) for index in range(BACKLOG_QUE
 _DEAD = "/$deadletterqueue"
 _PAGE = 250
 _CALL_SECONDS = 5.0
-_STATES = {0: "active", 1: "deferred", 2: "scheduled"}
 _PROCESS = "look"
 
 
@@ -57,9 +56,7 @@ async def _look_at(connection: Connection, place: str, recorder: Recorder) -> in
 
 
 def _found(recorder: Recorder, place: str, message: Message) -> Event:
-    state = _STATES.get(message.annotations.get("x-opt-message-state") or 0, "active")
-    if place.endswith(_DEAD):
-        state = "dead"
+    state = "dead" if place.endswith(_DEAD) else message.state
     event = recorder.start(_PROCESS, "drain", queue=place, state=state, **seen(message))
     if place.startswith(f"{PRIMARY_NAME}/"):
         try:

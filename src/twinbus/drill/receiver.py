@@ -21,7 +21,7 @@ from twinbus.drill.stage import Line, Stage, act, say
 from twinbus.errors import RemoteError, SettleRefused
 from twinbus.testing.history import Recorder
 from twinbus.testing.traces import content_type_of, delivered, token_of
-from twinbus.wire.message.sections import PING_CONTENT_TYPE
+from twinbus.wire.message.names import PING_CONTENT_TYPE
 
 _SAY_SECONDS = 0.25
 _CHUNK = 50

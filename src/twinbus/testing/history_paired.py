@@ -43,7 +43,7 @@ from twinbus.testing.history_health import Health
 from twinbus.testing.history_report import PairedReport
 from twinbus.testing.history_wire import Wire
 from twinbus.testing.verdict import QueueRules, Rules, Verdict
-from twinbus.wire.message.sections import PING_CONTENT_TYPE
+from twinbus.wire.message.names import PING_CONTENT_TYPE
 
 __all__ = ["PairedReport", "PairedRules", "check_paired"]
 

@@ -10,9 +10,9 @@ import hashlib
 from typing import Any
 
 from twinbus.client.message import Message
-from twinbus.pairing.rules.envelope import SCHEDULED_ANNOTATION
 from twinbus.wire.codec import decode
 from twinbus.wire.message import sections
+from twinbus.wire.message.names import SCHEDULED_ENQUEUE_TIME
 
 
 def digest_of(body: bytes) -> str:
@@ -35,7 +35,7 @@ def content_type_of(message: Message) -> str:
 
 def seen(message: Message) -> dict[str, Any]:
     """What there is to know about a message, as an event has it."""
-    due = message.annotations.get(SCHEDULED_ANNOTATION)
+    due = message.annotations.get(SCHEDULED_ENQUEUE_TIME)
     return {
         "key": str(message.message_id or ""),
         "session": message.session_id or "",

@@ -21,12 +21,8 @@ from twinbus.pairing.errors import AliasInvalid
 from twinbus.pairing.rules.envelope import Backlogged
 from twinbus.testing.events import Event, Recorder, Result
 from twinbus.wire.frames import Frame, FrameReader, Header
-from twinbus.wire.message.sections import (
-    BATCH_FORMAT,
-    CONTENT_TYPE,
-    PING_CONTENT_TYPE,
-    split_batch,
-)
+from twinbus.wire.message.names import PING_CONTENT_TYPE
+from twinbus.wire.message.sections import BATCH_FORMAT, CONTENT_TYPE, split_batch
 from twinbus.wire.performatives import (
     RECEIVER,
     Accepted,

@@ -23,11 +23,13 @@ from twinbus.pairing.rules.envelope import Aliases, Backlogged, for_replay
 from twinbus.spark.syphon_job.backlog import Backlog, is_active
 from twinbus.wire.codec import decode
 from twinbus.wire.message import sections
+from twinbus.wire.message.names import (
+    DEAD_LETTER_DESCRIPTION,
+    DEAD_LETTER_REASON,
+)
 
 DEAD = "$deadletterqueue"
 NO_DESTINATION = "(none)"
-_REASON = "DeadLetterReason"
-_DESCRIPTION = "DeadLetterErrorDescription"
 _CHUNK = 500
 # What a receive waits before a queue is taken to be empty.
 _WAIT_SECONDS = 1.0
@@ -85,7 +87,7 @@ def destination_of(message: Message) -> str:
 
 def reason_of(message: Message) -> str:
     """Why a message was dead-lettered."""
-    return str(message.application_properties.get(_REASON) or "(none)")
+    return str(message.application_properties.get(DEAD_LETTER_REASON) or "(none)")
 
 
 async def content(
@@ -150,8 +152,8 @@ def shown(message: Message, index: int) -> dict[str, Any]:
         "enqueued_at": time_text(message.enqueued_ms or 0),
         "delivery_count": message.delivery_count,
         "state": "active" if is_active(message) else "set aside",
-        "dead_letter_reason": properties.get(_REASON),
-        "dead_letter_description": properties.get(_DESCRIPTION),
+        "dead_letter_reason": properties.get(DEAD_LETTER_REASON),
+        "dead_letter_description": properties.get(DEAD_LETTER_DESCRIPTION),
         "problem": problem,
         "bytes": len(message.payload),
         "body": body_text(message.payload),

@@ -28,6 +28,7 @@ from twinbus.core.durations import DURATION_MAX_MS, parse_duration
 from twinbus.errors import CallerError, PeerError
 from twinbus.pairing.errors import AliasInvalid, InvalidMessage
 from twinbus.wire.codec import encode
+from twinbus.wire.message import names
 from twinbus.wire.message.parts import (
     Pair,
     Parts,
@@ -36,7 +37,7 @@ from twinbus.wire.message.parts import (
     read_value,
     split,
 )
-from twinbus.wire.message.sections import CONTENT_TYPE, GROUP_ID, PING_CONTENT_TYPE
+from twinbus.wire.message.sections import CONTENT_TYPE, GROUP_ID
 from twinbus.wire.types import Described, Symbol, Timestamp, UInt
 
 PATH = "x-ms-path"
@@ -59,22 +60,12 @@ HEADER_TTL_MS_MAX = 0xFFFFFFFF
 # .NET's word for "no time": the first moment of year 1.
 _NO_TIME_MS = -62_135_596_800_000
 
-SCHEDULED_ANNOTATION = "x-opt-scheduled-enqueue-time"
-_ANNOTATION_PARTITION_KEY = "x-opt-partition-key"
-_ANNOTATION_ENQUEUED = "x-opt-enqueued-time"
-# What the backlog's broker wrote; the primary's broker will write its own.
-BROKER_ANNOTATIONS = frozenset(
+_DEAD_LETTER_PROPERTIES = frozenset(
     (
-        "x-opt-sequence-number",
-        _ANNOTATION_ENQUEUED,
-        "x-opt-enqueue-sequence-number",
-        "x-opt-locked-until",
-        "x-opt-message-state",
-        "x-opt-deadletter-source",
-        "x-opt-partition-id",
+        names.DEAD_LETTER_REASON.lower(),
+        names.DEAD_LETTER_DESCRIPTION.lower(),
     )
 )
-_DEAD_LETTER_PROPERTIES = frozenset(("deadletterreason", "deadlettererrordescription"))
 
 # Positions in the header and in the properties.
 _HEADER_TTL = 2
@@ -119,7 +110,7 @@ def _move_session(parts: Parts, pairs: list[Pair]) -> None:
     parts.set_property(GROUP_ID, None)
     pairs.append(Pair(name_of(SESSION_ID), encoded))
     for pair in parts.annotations:
-        if pair.name.key != _ANNOTATION_PARTITION_KEY:
+        if pair.name.key != names.PARTITION_KEY:
             continue
         partition_key = pair.value()
         if _is_string(partition_key) and partition_key == session_id:
@@ -155,7 +146,10 @@ def _as_time_ms(encoded: bytes) -> int:
 
 def _move_schedule(parts: Parts, pairs: list[Pair]) -> None:
     for pair in parts.annotations:
-        if pair.name.key == SCHEDULED_ANNOTATION and type(pair.value()) is Timestamp:
+        if (
+            pair.name.key == names.SCHEDULED_ENQUEUE_TIME
+            and type(pair.value()) is Timestamp
+        ):
             parts.annotations.remove(pair)
             pairs.append(Pair(name_of(SCHEDULED), pair.value_bytes))
             return
@@ -204,13 +198,13 @@ class Backlogged:
     def is_ping(self) -> bool:
         """Whether this only asked for a sign of life."""
         encoded = self._parts.property_bytes(CONTENT_TYPE)
-        return encoded is not None and _decoded(encoded) == PING_CONTENT_TYPE
+        return encoded is not None and _decoded(encoded) == names.PING_CONTENT_TYPE
 
     @property
     def enqueued_ms(self) -> int | None:
         """When the backlog's broker took it, if the broker says so."""
         for pair in self._parts.annotations:
-            if pair.name.key == _ANNOTATION_ENQUEUED:
+            if pair.name.key == names.ENQUEUED_TIME:
                 value = _decoded(pair.value_bytes)
                 return int(value) if type(value) is Timestamp else None
         return None
@@ -237,8 +231,8 @@ class Backlogged:
     def restored(self, aliases: Aliases, ttl_ms: int | None) -> bytes:
         """The message for its destination, with this time to live.
 
-        The broker's own header fields and annotations are left out. Call it once: the
-        pieces are used up.
+        Header fields and annotations of the backlog's broker are left out: the
+        primary's broker writes its own. Call it once: it changes the parts.
         """
         parts = self._parts
         parts.delivery = b""
@@ -250,17 +244,17 @@ class Backlogged:
         parts.annotations = [
             pair
             for pair in parts.annotations
-            if pair.name.lower not in BROKER_ANNOTATIONS
+            if pair.name.lower not in names.BROKER_ANNOTATIONS
         ]
         if aliases.session_id is not None:
             parts.set_property(GROUP_ID, encode(aliases.session_id))
             if aliases.has_partition_key:
                 parts.annotations.append(
-                    make_pair(Symbol(_ANNOTATION_PARTITION_KEY), aliases.session_id)
+                    make_pair(names.PARTITION_KEY, aliases.session_id)
                 )
         if aliases.scheduled_ms is not None:
             time = Timestamp(aliases.scheduled_ms)
-            parts.annotations.append(make_pair(Symbol(SCHEDULED_ANNOTATION), time))
+            parts.annotations.append(make_pair(names.SCHEDULED_ENQUEUE_TIME, time))
         parts.application = [
             _unescaped(pair)
             for pair in parts.application
@@ -283,7 +277,9 @@ def for_replay(payload: bytes) -> bytes:
     if parts.header is not None:
         parts.header = parts.header[:_HEADER_FIELDS_OF_SENDER]
     parts.annotations = [
-        pair for pair in parts.annotations if pair.name.lower not in BROKER_ANNOTATIONS
+        pair
+        for pair in parts.annotations
+        if pair.name.lower not in names.BROKER_ANNOTATIONS
     ]
     parts.application = [
         pair

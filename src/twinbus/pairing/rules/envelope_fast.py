@@ -27,8 +27,9 @@ from twinbus.pairing.rules.envelope import (
     TIMESPAN,
 )
 from twinbus.wire.codec import decode, encode
-from twinbus.wire.message.sections import GROUP_ID, PING_CONTENT_TYPE
-from twinbus.wire.types import Symbol, UInt
+from twinbus.wire.message import names
+from twinbus.wire.message.sections import GROUP_ID
+from twinbus.wire.types import UInt
 
 
 class Stamp(NamedTuple):
@@ -45,13 +46,13 @@ _HEADER = b"\x00\x53\x70\xc0"
 _HEADER_FIELDS = 5
 _HEADER_FIELDS_OF_SENDER = 3
 _COUNT = 4
-_TOKEN = b"\x00\x53\x71\xc1" + bytes((36, 2)) + encode(Symbol("x-opt-lock-token"))
+_TOKEN = b"\x00\x53\x71\xc1" + bytes((36, 2)) + encode(names.LOCK_TOKEN)
 _TOKEN_BYTES = len(_TOKEN) + 17
 _ANNOTATIONS = b"\x00\x53\x72\xd1"
-_SEQUENCE = encode(Symbol("x-opt-sequence-number")) + b"\x81"
-_ENQUEUED = encode(Symbol("x-opt-enqueued-time")) + b"\x83"
-_ORIGIN = encode(Symbol("x-opt-enqueue-sequence-number")) + b"\x81"
-_LOCKED = encode(Symbol("x-opt-locked-until")) + b"\x83"
+_SEQUENCE = encode(names.SEQUENCE_NUMBER) + b"\x81"
+_ENQUEUED = encode(names.ENQUEUED_TIME) + b"\x83"
+_ORIGIN = encode(names.ENQUEUE_SEQUENCE_NUMBER) + b"\x81"
+_LOCKED = encode(names.LOCKED_UNTIL) + b"\x83"
 # Section, size, count, and the four pairs that the broker writes first.
 _BROKERS = struct.Struct(
     f">4sII{len(_SEQUENCE)}sq{len(_ENQUEUED)}sq{len(_ORIGIN)}sq{len(_LOCKED)}sq"
@@ -63,7 +64,7 @@ _APPLICATION = b"\x00\x53\x74\xc1"
 _DATA = b"\x00\x53\x75"
 _SIZE = struct.Struct(">I").unpack_from
 _LONG = struct.Struct(">q").unpack_from
-_PING = PING_CONTENT_TYPE.encode("ascii")
+_PING = names.PING_CONTENT_TYPE.encode("ascii")
 # Names of aliases, with the first byte of their usual value.
 _PATH_KEY = encode(PATH) + b"\xa1"
 _SESSION_KEY = encode(SESSION_ID) + b"\xa1"

@@ -15,8 +15,8 @@ from twinbus.errors import PeerError
 from twinbus.pairing.errors import InvalidMessage, MessageTooLargeForBacklog
 from twinbus.pairing.events import EventKind, PairingEvent
 from twinbus.pairing.rules import envelope
-from twinbus.pairing.rules.envelope import SCHEDULED_ANNOTATION
 from twinbus.wire.codec import encode
+from twinbus.wire.message.names import SCHEDULED_ENQUEUE_TIME
 from twinbus.wire.message.parts import make_pair, split
 from twinbus.wire.message.sections import (
     APPLICATION_PROPERTIES,
@@ -24,7 +24,7 @@ from twinbus.wire.message.sections import (
     PROPERTIES,
     find_sections,
 )
-from twinbus.wire.types import Described, Symbol, Timestamp
+from twinbus.wire.types import Described, Timestamp
 
 # -- sizes -------------------------------------------------------------------------
 
@@ -126,8 +126,7 @@ def with_scheduled_time(payload: bytes, time_ms: int) -> bytes:
     except PeerError as error:
         raise InvalidMessage(error.text) from error
     parts.annotations = [
-        pair for pair in parts.annotations if pair.name.key != SCHEDULED_ANNOTATION
+        pair for pair in parts.annotations if pair.name.key != SCHEDULED_ENQUEUE_TIME
     ]
-    key = Symbol(SCHEDULED_ANNOTATION)
-    parts.annotations.append(make_pair(key, Timestamp(time_ms)))
+    parts.annotations.append(make_pair(SCHEDULED_ENQUEUE_TIME, Timestamp(time_ms)))
     return parts.join()

@@ -13,17 +13,15 @@ import enum
 from collections.abc import Collection
 
 from twinbus import limits
+from twinbus.wire.message.names import PING_CAPABILITY, PING_CONTENT_TYPE
 from twinbus.wire.message.sections import (
     CONTENT_TYPE,
     GROUP_ID,
     MESSAGE_ID,
-    PING_CONTENT_TYPE,
     encode_message,
 )
 from twinbus.wire.types import Symbol
 
-# What a server offers in `open` if it never stores pings.
-PING_CAPABILITY = "twinbus:ping"
 PING_TTL_MS = 1_000
 
 

@@ -34,6 +34,7 @@ from twinbus.pairing.sdk.values import (
     as_time,
 )
 from twinbus.wire.encoder import encode_into, write_compound, write_string
+from twinbus.wire.message import names
 from twinbus.wire.types import Timestamp, UByte, UInt, ULong
 
 _HEADER = attrgetter(
@@ -311,14 +312,14 @@ def _text(value: Any) -> Any:
 # The service's own annotations, which the official client receives as plain numbers and
 # bytes and cannot send again as what they were.
 _KNOWN_ANNOTATIONS: dict[str, Callable[[Any], Any]] = {
-    "x-opt-scheduled-enqueue-time": _time,
-    "x-opt-enqueued-time": _time,
-    "x-opt-locked-until": _time,
-    "x-opt-sequence-number": _long,
-    "x-opt-enqueue-sequence-number": _long,
-    "x-opt-partition-key": _text,
-    "x-opt-via-partition-key": _text,
-    "x-opt-deadletter-source": _text,
+    names.SCHEDULED_ENQUEUE_TIME: _time,
+    names.ENQUEUED_TIME: _time,
+    names.LOCKED_UNTIL: _time,
+    names.SEQUENCE_NUMBER: _long,
+    names.ENQUEUE_SEQUENCE_NUMBER: _long,
+    names.PARTITION_KEY: _text,
+    names.VIA_PARTITION_KEY: _text,
+    names.DEAD_LETTER_SOURCE: _text,
 }
 
 

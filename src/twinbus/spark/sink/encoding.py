@@ -24,7 +24,7 @@ from twinbus.errors import ArgumentError, PeerError
 from twinbus.spark import values
 from twinbus.spark.schema import COLUMNS, LOCK_COLUMNS
 from twinbus.wire.codec import encode, skip
-from twinbus.wire.message import sections
+from twinbus.wire.message import names, sections
 from twinbus.wire.types import Described, Symbol, Timestamp, UInt, ULong
 
 _TTL_MS_MAX = 0xFFFFFFFF
@@ -169,9 +169,9 @@ def _head(row: Mapping[str, Any]) -> bytes:
     annotations: dict[Any, Any] = {}
     if (scheduled_us := row.get("scheduled_enqueue_at")) is not None:
         scheduled = Timestamp(scheduled_us // 1000)
-        annotations[Symbol("x-opt-scheduled-enqueue-time")] = scheduled
+        annotations[names.SCHEDULED_ENQUEUE_TIME] = scheduled
     if (key := row.get("partition_key")) is not None:
-        annotations[Symbol("x-opt-partition-key")] = key
+        annotations[names.PARTITION_KEY] = key
     if annotations:
         head += _section(sections.MESSAGE_ANNOTATIONS, annotations)
     return head

@@ -25,16 +25,12 @@ from twinbus.client.message import Message
 from twinbus.spark import values
 from twinbus.spark.schema import arrow_schema
 from twinbus.wire.codec import decode
-from twinbus.wire.message import sections
+from twinbus.wire.message import names, sections
 from twinbus.wire.types import Symbol
 
 BATCH_BYTES = 4 * 1024 * 1024
 # What a row takes beside its message, about.
 _ROW_BYTES = 300
-
-_STATES = {0: "active", 1: "deferred", 2: "scheduled"}
-_REASON = "DeadLetterReason"
-_DESCRIPTION = "DeadLetterErrorDescription"
 
 
 class Place(NamedTuple):
@@ -108,13 +104,13 @@ def _row(message: Message, path: str) -> tuple[Any, ...]:
         _text(fields[sections.CONTENT_TYPE]),
         _text(fields[sections.REPLY_TO]),
         _text(fields[sections.TO]),
-        _text(annotations.get("x-opt-partition-key")),
+        _text(annotations.get(names.PARTITION_KEY)),
         _microseconds(header[2]),
-        _microseconds(annotations.get("x-opt-scheduled-enqueue-time")),
+        _microseconds(annotations.get(names.SCHEDULED_ENQUEUE_TIME)),
         message.delivery_count,
-        _STATES.get(annotations.get("x-opt-message-state") or 0, "active"),
-        _text(properties.get(_REASON)),
-        _text(properties.get(_DESCRIPTION)),
+        message.state,
+        _text(properties.get(names.DEAD_LETTER_REASON)),
+        _text(properties.get(names.DEAD_LETTER_DESCRIPTION)),
         [(str(name), _pair(value)) for name, value in properties.items()],
         body,
         body_type,

@@ -22,13 +22,10 @@ from twinbus.errors import RemoteError
 from twinbus.pairing.rules.classification import Kind, kind_of
 from twinbus.pairing.rules.naming import backlog_path
 
-_STATE = "x-opt-message-state"
-_ACTIVE = 0
-
 
 def is_active(message: Message) -> bool:
     """Whether a message is ready or locked; not deferred, nor scheduled."""
-    return bool((message.annotations.get(_STATE) or _ACTIVE) == _ACTIVE)
+    return message.state == "active"
 
 
 class Backlog:

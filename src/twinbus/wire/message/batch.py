@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 from twinbus import limits
 from twinbus.errors import MessageTooLarge, TwinbusError
 from twinbus.wire.codec import encode
-from twinbus.wire.message import sections
-from twinbus.wire.types import Described, Symbol, ULong
+from twinbus.wire.message import names, sections
+from twinbus.wire.types import Described, ULong
 
-_PARTITION_KEY = Symbol("x-opt-partition-key")
 _SHORT = struct.Struct(">IB").pack
 _LONG = struct.Struct(">II").pack
 # Start of a data section with a length of one byte, and of four.
@@ -102,7 +101,7 @@ def _envelope(first: bytes) -> bytes:
         return b""
     head = b""
     if message.partition_key is not None:
-        value = {_PARTITION_KEY: message.partition_key}
+        value = {names.PARTITION_KEY: message.partition_key}
         head += _section(sections.MESSAGE_ANNOTATIONS, value)
     fields: list[Any] = [message.message_id]
     if message.session_id is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 
 from twinbus.wire.codec import encode
+from twinbus.wire.message import names
 from twinbus.wire.message.sections import (
     DURABLE,
     DURABLE_ONLY,
@@ -17,19 +18,13 @@ from twinbus.wire.message.sections import (
     HEAD,
 )
 
-
-def _symbol(name: str) -> bytes:
-    raw = name.encode("ascii")
-    return bytes((0xA3, len(raw))) + raw
-
-
-_KEY_SEQUENCE = _symbol("x-opt-sequence-number") + b"\x81"
-_KEY_ENQUEUED = _symbol("x-opt-enqueued-time") + b"\x83"
-_KEY_ORIGIN = _symbol("x-opt-enqueue-sequence-number") + b"\x81"
-_KEY_LOCKED = _symbol("x-opt-locked-until") + b"\x83"
-_KEY_STATE = _symbol("x-opt-message-state") + b"\x54"
-_KEY_SOURCE = _symbol("x-opt-deadletter-source")
-_LOCK_TOKEN = _symbol("x-opt-lock-token") + b"\x98"
+_KEY_SEQUENCE = encode(names.SEQUENCE_NUMBER) + b"\x81"
+_KEY_ENQUEUED = encode(names.ENQUEUED_TIME) + b"\x83"
+_KEY_ORIGIN = encode(names.ENQUEUE_SEQUENCE_NUMBER) + b"\x81"
+_KEY_LOCKED = encode(names.LOCKED_UNTIL) + b"\x83"
+_KEY_STATE = encode(names.MESSAGE_STATE) + b"\x54"
+_KEY_SOURCE = encode(names.DEAD_LETTER_SOURCE)
+_LOCK_TOKEN = encode(names.LOCK_TOKEN) + b"\x98"
 _TOKEN_SECTION = b"\x00\x53\x71\xc1" + bytes((len(_LOCK_TOKEN) + 17, 2)) + _LOCK_TOKEN
 _ANNOTATIONS = b"\x00\x53\x72\xd1"
 _SIZES = struct.Struct(">II")

@@ -19,6 +19,7 @@ from typing import Any
 from twinbus import limits
 from twinbus.errors import DecodeError, InvalidField, MessageTooLarge
 from twinbus.wire.codec import decode, encode, skip
+from twinbus.wire.message import names
 from twinbus.wire.message.fast_sections import fast_parse, read_header
 from twinbus.wire.types import Described, Symbol, Timestamp, UInt, ULong
 
@@ -32,7 +33,7 @@ SEQUENCE = 0x76
 VALUE = 0x77
 FOOTER = 0x78
 
-PING_CONTENT_TYPE = "application/vnd.ms-servicebus-ping"
+PING_CONTENT_TYPE = names.PING_CONTENT_TYPE
 BATCH_FORMAT = 0x80013700
 
 # Positions in the properties list.
@@ -45,17 +46,6 @@ CONTENT_TYPE = 6
 GROUP_ID = 10
 REPLY_TO_GROUP_ID = 12
 
-_BROKER_KEYS = frozenset(
-    (
-        "x-opt-sequence-number",
-        "x-opt-enqueued-time",
-        "x-opt-enqueue-sequence-number",
-        "x-opt-locked-until",
-        "x-opt-message-state",
-        "x-opt-deadletter-source",
-        "x-opt-partition-id",
-    )
-)
 HEAD = struct.Struct(">BBIH")
 DURABLE = 1
 HAS_PRIORITY = 2
@@ -281,15 +271,15 @@ def _read_annotations(message: Incoming, buffer: bytes, start: int, end: int) ->
             raise DecodeError("Annotation keys must be symbols.")
         value, position = decode(buffer, position, budget=limits.SECTION_NODES_MAX)
         name = str(key)
-        if name in _BROKER_KEYS:
+        if name in names.BROKER_ANNOTATIONS:
             continue
-        if name == "x-opt-scheduled-enqueue-time":
+        if name == names.SCHEDULED_ENQUEUE_TIME:
             if value is not None and not isinstance(value, Timestamp):
-                raise InvalidField("x-opt-scheduled-enqueue-time must be a timestamp.")
+                raise InvalidField(f"{name} must be a timestamp.")
             message.scheduled_ms = None if value is None else int(value)
-        elif name == "x-opt-partition-key":
+        elif name == names.PARTITION_KEY:
             if value is not None and not isinstance(value, str):
-                raise InvalidField("x-opt-partition-key must be a string.")
+                raise InvalidField(f"{name} must be a string.")
             message.partition_key = value
         pairs.append(buffer[begin:position])
     if position != end:

@@ -28,7 +28,7 @@ from twinbus.server.broker.lock_tokens import token_bytes, uuid_of
 from twinbus.server.broker.rendering import render_stored
 from twinbus.store.base import Lock, State, Stored
 from twinbus.wire.codec import decode, encode
-from twinbus.wire.message import sections
+from twinbus.wire.message import names, sections
 from twinbus.wire.message.sections import Incoming
 from twinbus.wire.types import Described, Symbol, Timestamp, UInt, ULong
 
@@ -69,11 +69,10 @@ _READ = frozenset(
         sections.APPLICATION_PROPERTIES,
     }
 )
-_SCHEDULED = "x-opt-scheduled-enqueue-time"
 _ANNOTATIONS = {
-    "PartitionKey": "x-opt-partition-key",
-    "ViaPartitionKey": "x-opt-via-partition-key",
-    "DeadLetterSource": "x-opt-deadletter-source",
+    "PartitionKey": names.PARTITION_KEY,
+    "ViaPartitionKey": names.VIA_PARTITION_KEY,
+    "DeadLetterSource": names.DEAD_LETTER_SOURCE,
 }
 _SPAN = re.compile(r"(?:(\d{1,8})\.)?(\d{1,2}):(\d{1,2}):(\d{1,2})(\.\d{1,7})?")
 # The header of a message has no room for more; the SDKs cut longer times as well.
@@ -165,10 +164,10 @@ def _annotations(broker: Mapping[str, Any]) -> dict[Symbol, Any]:
     for name in ("PartitionKey", "ViaPartitionKey"):
         value = _word(broker, name)
         if value is not None:
-            found[Symbol(_ANNOTATIONS[name])] = value
+            found[_ANNOTATIONS[name]] = value
     scheduled = _word(broker, "ScheduledEnqueueTimeUtc")
     if scheduled:
-        found[Symbol(_SCHEDULED)] = Timestamp(_moment_ms(scheduled))
+        found[names.SCHEDULED_ENQUEUE_TIME] = Timestamp(_moment_ms(scheduled))
     return found
 
 
@@ -356,8 +355,10 @@ class Shown:
             found[name] = _identifier(self._field(position))
         for name, key in _ANNOTATIONS.items():
             found[name] = _identifier(annotations.get(key))
-        if isinstance(annotations.get(_SCHEDULED), int):
-            found["ScheduledEnqueueTimeUtc"] = _date(annotations[_SCHEDULED])
+        if isinstance(annotations.get(names.SCHEDULED_ENQUEUE_TIME), int):
+            found["ScheduledEnqueueTimeUtc"] = _date(
+                annotations[names.SCHEDULED_ENQUEUE_TIME]
+            )
         if self._lock is not None:
             found["LockToken"] = str(uuid_of(self._lock))
             found["LockedUntilUtc"] = _date(self._until_ms)
