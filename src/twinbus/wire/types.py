@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
+from uuid import UUID
 
 # Constructor bytes for `Array(code, ...)`. The encoder widens or narrows them as the
 # elements need, so these name the type rather than the exact width.
@@ -21,6 +22,7 @@ ARRAY_UUID = 0x98
 ARRAY_BINARY = 0xA0
 ARRAY_STRING = 0xA1
 ARRAY_SYMBOL = 0xA3
+ARRAY_NULL = 0x40
 
 
 class UByte(int):
@@ -130,3 +132,26 @@ class Described:
 
     def __repr__(self) -> str:
         return f"Described({self.descriptor!r}, {self.value!r})"
+
+
+# The same by the Python type of the elements.
+ARRAY_CODES: dict[type, int] = {
+    type(None): ARRAY_NULL,
+    bool: ARRAY_BOOLEAN,
+    Int: ARRAY_INT,
+    int: ARRAY_LONG,
+    Timestamp: ARRAY_TIMESTAMP,
+    UUID: ARRAY_UUID,
+    bytes: ARRAY_BINARY,
+    bytearray: ARRAY_BINARY,
+    str: ARRAY_STRING,
+    Symbol: ARRAY_SYMBOL,
+    float: 0x82,
+    Float32: 0x72,
+    UByte: 0x50,
+    UShort: 0x60,
+    UInt: 0x70,
+    ULong: 0x80,
+    Byte: 0x51,
+    Short: 0x61,
+}

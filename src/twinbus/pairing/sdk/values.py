@@ -18,14 +18,7 @@ from typing import Any
 from uuid import UUID
 
 from twinbus.wire.types import (
-    ARRAY_BINARY,
-    ARRAY_BOOLEAN,
-    ARRAY_INT,
-    ARRAY_LONG,
-    ARRAY_STRING,
-    ARRAY_SYMBOL,
-    ARRAY_TIMESTAMP,
-    ARRAY_UUID,
+    ARRAY_CODES,
     Array,
     Byte,
     Char,
@@ -153,28 +146,6 @@ def _key(value: Any) -> Any:
     return key
 
 
-_ARRAY_CODES: dict[type, int] = {
-    bool: ARRAY_BOOLEAN,
-    Int: ARRAY_INT,
-    int: ARRAY_LONG,
-    Timestamp: ARRAY_TIMESTAMP,
-    UUID: ARRAY_UUID,
-    bytes: ARRAY_BINARY,
-    bytearray: ARRAY_BINARY,
-    str: ARRAY_STRING,
-    Symbol: ARRAY_SYMBOL,
-    float: 0x82,
-    Float32: 0x72,
-    UByte: 0x50,
-    UShort: 0x60,
-    UInt: 0x70,
-    ULong: 0x80,
-    Byte: 0x51,
-    Short: 0x61,
-}
-_ARRAY_NULL = 0x40
-
-
 def _array(value: Any) -> Array:
     items = [as_amqp(item) for item in value]
     kinds = {type(item) for item in items}
@@ -183,12 +154,10 @@ def _array(value: Any) -> Array:
         items, kinds = [int(item) for item in items], {int}
     if len(kinds) > 1:
         raise TypeError("All elements in an array must be the same type.")
-    code = _ARRAY_NULL
-    for kind in kinds - {type(None)}:
-        if kind not in _ARRAY_CODES:
-            raise TypeError(f"An array cannot hold elements like {items[0]!r:.80}.")
-        code = _ARRAY_CODES[kind]
-    return Array(code, items)
+    kind = kinds.pop() if kinds else type(None)
+    if kind not in ARRAY_CODES:
+        raise TypeError(f"An array cannot hold elements like {items[0]!r:.80}.")
+    return Array(ARRAY_CODES[kind], items)
 
 
 # -- values with a named type ------------------------------------------------------
