@@ -17,12 +17,11 @@ from twinbus.client.live import LiveConnection
 from twinbus.client.sending import Sending, SendLink
 from twinbus.client.transport.deadline import Deadline, answer
 from twinbus.errors import DeadlineExceeded, OutcomeUnknown, RemoteError, TwinbusError
-from twinbus.wire.codec import decode, encode
+from twinbus.wire.codec import decode
 from twinbus.wire.events import Delivered
 from twinbus.wire.message import sections
 from twinbus.wire.performatives import ACCEPTED, Attach, Source, Target
 from twinbus.wire.session import Session
-from twinbus.wire.types import Described, ULong
 
 _REPLY_CREDIT = 100
 _pairs = itertools.count(1)
@@ -104,7 +103,7 @@ class RequestPair:
     ) -> Reply:
         """Ask and wait for the answer, whatever it says."""
         key = f"{self._name}-{next(self._numbers)}"
-        payload = _encode(key, self._name, properties, body)
+        payload = sections.encode_request(self._name, properties, body, key)
         reply = self._replies.expect(key)
         sending = self._requests.submit(payload)
         sending.future.add_done_callback(lambda sent: _refuse(sent, reply))
@@ -138,18 +137,6 @@ def _refuse(sent: asyncio.Future[None], reply: asyncio.Future[Reply]) -> None:
     error = None if sent.cancelled() else sent.exception()
     if error is not None and not reply.done():
         reply.set_exception(error)
-
-
-def _encode(key: str, reply_to: str, properties: dict[str, Any], body: Any) -> bytes:
-    fields = [key, None, None, None, reply_to]
-    return b"".join(
-        encode(Described(ULong(code), value))
-        for code, value in (
-            (sections.PROPERTIES, fields),
-            (sections.APPLICATION_PROPERTIES, properties),
-            (sections.VALUE, body),
-        )
-    )
 
 
 class _ReplyLink(LiveLink):

@@ -24,6 +24,7 @@ from twinbus.wire.message.sections import (
     PROPERTIES,
     find_sections,
 )
+from twinbus.wire.message.writing import SECTION_BYTES_MAX
 from twinbus.wire.types import Described, Timestamp
 
 # -- sizes -------------------------------------------------------------------------
@@ -39,7 +40,7 @@ def headroom_bytes(path: str) -> int:
     ttl = Described(envelope.TIMESPAN, 2**62)
     return (
         # A section that was not there; a null where the session id was; a boolean.
-        (3 + 9)
+        SECTION_BYTES_MAX
         + (session_key + 1)
         + (partition_key + 1)
         + len(encode(envelope.PATH) + encode(path))

@@ -16,7 +16,6 @@ The caller's message is never changed. Knows nothing about links and sizes.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
@@ -33,8 +32,16 @@ from twinbus.pairing.sdk.values import (
     as_text,
     as_time,
 )
-from twinbus.wire.encoder import encode_into, write_compound, write_string
-from twinbus.wire.message import names
+from twinbus.wire.encoder import encode_into, write_string
+from twinbus.wire.message import names, sections
+from twinbus.wire.message.writing import (
+    NULL,
+    data_start,
+    id_properties,
+    list_section,
+    map_section,
+    section,
+)
 from twinbus.wire.types import Timestamp, UByte, UInt, ULong
 
 _HEADER = attrgetter(
@@ -57,37 +64,11 @@ _OTHERS = attrgetter(
 )
 _NO_HEADER = (None,) * 5
 _NO_OTHERS = (None,) * 12
-_MESSAGE_ID = 0
-_CORRELATION_ID = 5
 _EXPIRY = 8
 _CREATION = 9
 _TTL = 2
 
-# How the sections begin; all descriptors are small.
-_HEADER_START = b"\x00\x53\x70"
-_DELIVERY_ANNOTATIONS_START = b"\x00\x53\x71"
-_ANNOTATIONS_START = b"\x00\x53\x72"
-_PROPERTIES_START = b"\x00\x53\x73"
-_APPLICATION_START = b"\x00\x53\x74"
-_SEQUENCE_START = b"\x00\x53\x76"
-_VALUE_START = b"\x00\x53\x77"
-_FOOTER_START = b"\x00\x53\x78"
-_LIST_8 = 0xC0
-_MAP_8 = 0xC1
-_NULL = 0x40
-# A data section with a length of one byte, and of four.
-_DATA_SHORT = struct.Struct(">IB").pack
-_DATA_LONG = struct.Struct(">II").pack
-_DATA_SHORT_START = 0x005375A0
-_DATA_LONG_START = 0x005375B0
-_SHORT_BYTES = 256
-_NULL_VALUE = _VALUE_START + bytes((_NULL,))
-# Properties with nothing but a text id, up to that text, by its length.
-_ID_STARTS = [
-    _PROPERTIES_START + bytes((_LIST_8, size + 3, 1, 0xA1, size))
-    for size in range(_SHORT_BYTES - 3)
-]
-
+_NULL_BODY = section(sections.VALUE, None)
 _DATA = AmqpMessageBodyType.DATA
 _SEQUENCE = AmqpMessageBodyType.SEQUENCE
 
@@ -156,12 +137,12 @@ def _encoded(message: Any, raw: AmqpAnnotatedMessage, with_id: bool) -> bytes:
         fields = _HEADER(header)
         if fields != _NO_HEADER:
             ttl_ms = fields[_TTL]
-            parts.append(_list_section(_HEADER_START, fields, _HEADER_FIELDS))
+            parts.append(_list_section(sections.HEADER, fields, _HEADER_FIELDS))
     if raw.delivery_annotations:
         annotations = raw.delivery_annotations
-        parts.append(_annotations(_DELIVERY_ANNOTATIONS_START, annotations))
+        parts.append(_annotations(sections.DELIVERY_ANNOTATIONS, annotations))
     if raw.annotations:
-        parts.append(_annotations(_ANNOTATIONS_START, raw.annotations))
+        parts.append(_annotations(sections.MESSAGE_ANNOTATIONS, raw.annotations))
     parts.append(_properties(message, raw, ttl_ms, with_id))
     if raw.application_properties:
         parts.append(_application_properties(raw.application_properties))
@@ -169,18 +150,14 @@ def _encoded(message: Any, raw: AmqpAnnotatedMessage, with_id: bool) -> bytes:
         # A loop of its own, so that data is copied but once.
         for data in raw.body:
             item = data if type(data) is bytes else as_binary(data)
-            size = len(item)
-            if size < _SHORT_BYTES:
-                parts.append(_DATA_SHORT(_DATA_SHORT_START, size))
-            else:
-                parts.append(_DATA_LONG(_DATA_LONG_START, size))
+            parts.append(data_start(len(item)))
             parts.append(item)
     else:
         parts.append(_other_body(raw))
     if raw.footer:
-        parts.append(_annotations(_FOOTER_START, raw.footer))
+        parts.append(_annotations(sections.FOOTER, raw.footer))
     # A message has a section at least, and that a body is null says as much as none.
-    return b"".join(parts) or _NULL_VALUE
+    return b"".join(parts) or _NULL_BODY
 
 
 # -- header and properties ---------------------------------------------------------
@@ -198,16 +175,14 @@ def _properties(
         message_id = uuid4().hex
     if type(message_id) is str and others == _NO_OTHERS and not ttl_ms:
         # Most messages; the rest of this is only for the others.
-        text = message_id.encode()
-        if len(text) < len(_ID_STARTS):
-            return _ID_STARTS[len(text)] + text
+        return id_properties(message_id)
     fields = [message_id, *others]
     _set_times(fields, ttl_ms)
     if isinstance(message, ServiceBusReceivedMessage):
         _restore_ids(fields)
     if fields.count(None) == len(fields):
         return b""
-    return _list_section(_PROPERTIES_START, fields, _PROPERTIES_FIELDS)
+    return _list_section(sections.PROPERTIES, fields, _PROPERTIES_FIELDS)
 
 
 def _set_times(fields: list[Any], ttl_ms: Any) -> None:
@@ -225,13 +200,13 @@ def _set_times(fields: list[Any], ttl_ms: Any) -> None:
 
 def _restore_ids(fields: list[Any]) -> None:
     """Make text of ids: the official client makes bytes of text that it receives."""
-    for index in (_MESSAGE_ID, _CORRELATION_ID):
+    for index in (sections.MESSAGE_ID, sections.CORRELATION_ID):
         if type(fields[index]) is bytes:
             fields[index] = _text_or_binary(fields[index])
 
 
 def _list_section(
-    start: bytes,
+    code: int,
     fields: Sequence[Any],
     kinds: Sequence[tuple[str, Callable[[Any], Any]]],
 ) -> bytearray:
@@ -243,7 +218,7 @@ def _list_section(
     for index in range(count):
         value = fields[index]
         if value is None:
-            body.append(_NULL)
+            body += NULL
             continue
         name, convert = kinds[index]
         try:
@@ -253,9 +228,7 @@ def _list_section(
                 encode_into(body, convert(value))
         except _MISTAKES as error:
             raise _mistake(name, error) from error
-    out = bytearray(start)
-    write_compound(out, _LIST_8, count, body)
-    return out
+    return list_section(code, count, body)
 
 
 def _id(value: Any) -> Any:
@@ -323,7 +296,7 @@ _KNOWN_ANNOTATIONS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def _annotations(start: bytes, annotations: Mapping[Any, Any]) -> bytearray:
+def _annotations(code: int, annotations: Mapping[Any, Any]) -> bytearray:
     body = bytearray()
     for key, value in annotations.items():
         try:
@@ -333,9 +306,7 @@ def _annotations(start: bytes, annotations: Mapping[Any, Any]) -> bytearray:
             encode_into(body, convert(value))
         except _MISTAKES as error:
             raise _mistake(f"annotation {key!r:.80}", error) from error
-    out = bytearray(start)
-    write_compound(out, _MAP_8, 2 * len(annotations), body)
-    return out
+    return map_section(code, len(annotations), body)
 
 
 def _application_properties(properties: Mapping[Any, Any]) -> bytearray:
@@ -352,9 +323,7 @@ def _application_properties(properties: Mapping[Any, Any]) -> bytearray:
                 encode_into(body, as_amqp(value))
         except _MISTAKES as error:
             raise _mistake(f"property {key!r:.80}", error) from error
-    out = bytearray(_APPLICATION_START)
-    write_compound(out, _MAP_8, 2 * len(properties), body)
-    return out
+    return map_section(sections.APPLICATION_PROPERTIES, len(properties), body)
 
 
 def _text_or_binary(value: bytes) -> str | bytes:
@@ -371,7 +340,7 @@ def _other_body(raw: AmqpAnnotatedMessage) -> bytes:
     if raw.body_type is _SEQUENCE:
         return _sequence_sections(raw)
     value = raw.body
-    return b"" if value is None else _section(_VALUE_START, value)
+    return b"" if value is None else _body_section(sections.VALUE, value)
 
 
 def _sequence_sections(raw: AmqpAnnotatedMessage) -> bytes:
@@ -380,13 +349,11 @@ def _sequence_sections(raw: AmqpAnnotatedMessage) -> bytes:
     except TypeError:
         # The official client forgets such a body without a word.
         raise TypeError("sequence_body must be a list, or a list of lists.") from None
-    return b"".join(_section(_SEQUENCE_START, item) for item in items)
+    return b"".join(_body_section(sections.SEQUENCE, item) for item in items)
 
 
-def _section(start: bytes, value: Any) -> bytes:
-    out = bytearray(start)
+def _body_section(code: int, value: Any) -> bytes:
     try:
-        encode_into(out, as_amqp(value))
+        return section(code, as_amqp(value))
     except _MISTAKES as error:
         raise _mistake("body", error) from error
-    return bytes(out)

@@ -7,24 +7,13 @@ a batch whole or not at all.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from twinbus import limits
 from twinbus.errors import MessageTooLarge, TwinbusError
-from twinbus.wire.codec import encode
 from twinbus.wire.message import names, sections
-from twinbus.wire.types import Described, ULong
-
-_SHORT = struct.Struct(">IB").pack
-_LONG = struct.Struct(">II").pack
-# Start of a data section with a length of one byte, and of four.
-_DATA_SHORT = 0x005375A0
-_DATA_LONG = 0x005375B0
-# What a section adds to its message, with a length of one byte, and of four.
-_SECTION_BYTES_SHORT = 5
-_SECTION_BYTES = 8
+from twinbus.wire.message.writing import data_start, section
 
 
 class Parcel(NamedTuple):
@@ -57,39 +46,28 @@ def pack(messages: Sequence[bytes], room: Room) -> Iterator[Parcel]:
             )
     first = 0
     while first < len(messages):
-        head = _envelope(messages[first])
-        last = _fill(messages, first, len(head), room.batch_bytes_max)
-        if last - first == 1:
+        pieces = _fill(messages, first, room.batch_bytes_max)
+        count = len(pieces) // 2
+        if count == 1:
             yield Parcel(messages[first], 0, first, 1)
         else:
-            payload = _join(head, messages[first:last])
-            yield Parcel(payload, sections.BATCH_FORMAT, first, last - first)
-        first = last
+            yield Parcel(b"".join(pieces), sections.BATCH_FORMAT, first, count)
+        first += count
 
 
-def _fill(messages: Sequence[bytes], first: int, size: int, bytes_max: int) -> int:
-    """Where the batch that starts with `first` ends: at least one message behind it."""
-    most = min(len(messages), first + limits.BATCH_MESSAGES_MAX)
-    last = first
-    while last < most:
-        length = len(messages[last])
-        size += length + (_SECTION_BYTES_SHORT if length < 256 else _SECTION_BYTES)
-        if size > bytes_max and last > first:
+def _fill(messages: Sequence[bytes], first: int, bytes_max: int) -> list[bytes]:
+    """A batch that starts with `first`: its envelope, then two pieces per message."""
+    head = _envelope(messages[first])
+    pieces = [head]
+    size = len(head)
+    for message in messages[first : first + limits.BATCH_MESSAGES_MAX]:
+        start = data_start(len(message))
+        size += len(start) + len(message)
+        if size > bytes_max and len(pieces) > 1:
             break
-        last += 1
-    return last
-
-
-def _join(head: bytes, messages: Sequence[bytes]) -> bytes:
-    parts = [head]
-    for message in messages:
-        size = len(message)
-        if size < 256:
-            parts.append(_SHORT(_DATA_SHORT, size))
-        else:
-            parts.append(_LONG(_DATA_LONG, size))
-        parts.append(message)
-    return b"".join(parts)
+        pieces.append(start)
+        pieces.append(message)
+    return pieces
 
 
 def _envelope(first: bytes) -> bytes:
@@ -102,14 +80,10 @@ def _envelope(first: bytes) -> bytes:
     head = b""
     if message.partition_key is not None:
         value = {names.PARTITION_KEY: message.partition_key}
-        head += _section(sections.MESSAGE_ANNOTATIONS, value)
+        head += section(sections.MESSAGE_ANNOTATIONS, value)
     fields: list[Any] = [message.message_id]
     if message.session_id is not None:
         fields += [None] * (sections.GROUP_ID - 1) + [message.session_id]
     if fields != [None]:
-        head += _section(sections.PROPERTIES, fields)
+        head += section(sections.PROPERTIES, fields)
     return head
-
-
-def _section(code: int, value: Any) -> bytes:
-    return encode(Described(ULong(code), value))

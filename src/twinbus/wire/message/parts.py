@@ -1,9 +1,8 @@
 """A message in pieces, so that single fields can be moved and the rest kept as bytes.
 
-Owns taking an encoded message apart and joining it again. Only what is asked for is
-decoded: keys of maps, the fields of header and properties that alias. Bodies, footers
-and the values of other properties stay the bytes they were. Knows nothing about what
-the pieces mean; that is `envelope.py`.
+Owns taking an encoded message apart and joining it again. Only keys of maps, the header
+and the fields that a caller asks for are decoded. Bodies, footers and all other values
+stay the bytes they were. Knows nothing about why a field is moved.
 """
 
 from __future__ import annotations
@@ -15,8 +14,7 @@ from typing import Any
 
 from twinbus import limits
 from twinbus.errors import DecodeError
-from twinbus.wire.codec import decode, encode, read_extent_8, read_extent_32, skip
-from twinbus.wire.encoder import write_compound
+from twinbus.wire.codec import decode, encode, skip
 from twinbus.wire.message.sections import (
     APPLICATION_PROPERTIES,
     DATA,
@@ -24,13 +22,11 @@ from twinbus.wire.message.sections import (
     HEADER,
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
+    find_elements,
     find_sections,
 )
+from twinbus.wire.message.writing import NULL, list_section, map_section, section
 from twinbus.wire.types import Timestamp, UByte, UInt
-
-_NULL = b"\x40"
-_LIST_8 = 0xC0
-_MAP_8 = 0xC1
 
 
 class Name:
@@ -80,7 +76,8 @@ def read_value(encoded: bytes) -> Any:
     return decode(encoded, budget=limits.SECTION_NODES_MAX)[0]
 
 
-# Paths, session ids and times to live are short, and repeat. Nobody changes a value.
+# Paths, session ids and times to live are short, and repeat. Callers do not change a
+# value that they were given.
 _CACHED_BYTES_MAX = 64
 
 
@@ -122,13 +119,13 @@ class Parts:
         if self.properties is None or len(self.properties) <= index:
             return None
         field = self.properties[index]
-        return None if field == _NULL else field
+        return None if field == NULL else field
 
     def set_property(self, index: int, encoded: bytes | None) -> None:
         """Set one field of the properties, or clear it."""
         fields = self.properties if self.properties is not None else []
-        fields.extend([_NULL] * (index + 1 - len(fields)))
-        fields[index] = _NULL if encoded is None else encoded
+        fields.extend([NULL] * (index + 1 - len(fields)))
+        fields[index] = NULL if encoded is None else encoded
         self.properties = fields
 
     def header_field(self, index: int) -> Any:
@@ -146,18 +143,19 @@ class Parts:
 
     def join(self) -> bytes:
         """The message as it goes on the wire."""
-        out = bytearray()
+        out: list[bytes | bytearray] = []
         if self.header is not None:
-            out += _HEADER_SECTION + _header_bytes(self.header)
-        out += self.delivery
+            out.append(_header_section(self.header))
+        out.append(self.delivery)
         if self.annotations:
-            _write_map(out, MESSAGE_ANNOTATIONS, self.annotations)
+            out.append(_map_section(MESSAGE_ANNOTATIONS, self.annotations))
         if self.properties is not None:
-            _write(out, PROPERTIES, _LIST_8, self.properties)
+            fields = bytearray().join(self.properties)
+            out.append(list_section(PROPERTIES, len(self.properties), fields))
         if self.application:
-            _write_map(out, APPLICATION_PROPERTIES, self.application)
-        out += self.body
-        return bytes(out)
+            out.append(_map_section(APPLICATION_PROPERTIES, self.application))
+        out.append(self.body)
+        return b"".join(out)
 
 
 def split(payload: bytes) -> Parts:
@@ -188,7 +186,6 @@ def split(payload: bytes) -> Parts:
 
 
 BODIES = range(DATA, DATA + 3)
-_HEADER_SECTION = bytes((0x00, 0x53, HEADER))
 
 
 # A sender repeats its header in every message.
@@ -197,10 +194,10 @@ def _header_fields(encoded: bytes) -> tuple[Any, ...]:
     return tuple(decode(encoded)[0])
 
 
-def _header_bytes(fields: tuple[Any, ...]) -> bytes:
+def _header_section(fields: tuple[Any, ...]) -> bytes:
     if _PLAIN.issuperset(map(type, fields)):
-        return _plain_header_bytes(*fields)
-    return encode(list(fields))
+        return _plain_header_section(*fields)
+    return section(HEADER, list(fields))
 
 
 # What belongs into a header. Anything else may have no hash.
@@ -209,22 +206,12 @@ _PLAIN = frozenset((type(None), bool, UByte, UInt))
 
 # Typed, because a boolean equals a number and they are encoded differently.
 @lru_cache(256, typed=True)
-def _plain_header_bytes(*fields: Any) -> bytes:
-    return encode(list(fields))
-
-
-def _extent(buffer: bytes, start: int) -> tuple[int, int]:
-    """Element count of the list or map at `start`, and where its elements begin."""
-    kind = buffer[start]
-    if kind in (0xC0, 0xC1):
-        return read_extent_8(buffer, start + 1)[:2]
-    if kind in (0xD0, 0xD1):
-        return read_extent_32(buffer, start + 1)[:2]
-    return 0, start + 1
+def _plain_header_section(*fields: Any) -> bytes:
+    return section(HEADER, list(fields))
 
 
 def _fields(buffer: bytes, start: int, end: int) -> list[bytes]:
-    count, position = _extent(buffer, start)
+    count, position = find_elements(buffer, start)
     fields: list[bytes] = []
     # As often as there are bytes at most: the count is the peer's word.
     while count and position < end:
@@ -257,14 +244,9 @@ def _pairs(buffer: bytes, start: int, end: int) -> list[Pair]:
     ]
 
 
-def _write_map(out: bytearray, code: int, pairs: Sequence[Pair]) -> None:
+def _map_section(code: int, pairs: Sequence[Pair]) -> bytearray:
     elements: list[bytes] = []
     for pair in pairs:
         elements.append(pair.name.encoded)
         elements.append(pair.value_bytes)
-    _write(out, code, _MAP_8, elements)
-
-
-def _write(out: bytearray, code: int, kind: int, elements: Sequence[bytes]) -> None:
-    out += bytes((0x00, 0x53, code))
-    write_compound(out, kind, len(elements), bytearray().join(elements))
+    return map_section(code, len(pairs), bytearray().join(elements))

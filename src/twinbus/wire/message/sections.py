@@ -18,10 +18,11 @@ from typing import Any
 
 from twinbus import limits
 from twinbus.errors import DecodeError, InvalidField, MessageTooLarge
-from twinbus.wire.codec import decode, encode, skip
+from twinbus.wire.codec import decode, skip
 from twinbus.wire.message import names
 from twinbus.wire.message.fast_sections import fast_parse, read_header
-from twinbus.wire.types import Described, Symbol, Timestamp, UInt, ULong
+from twinbus.wire.message.writing import id_properties, section
+from twinbus.wire.types import Symbol, Timestamp, UInt, ULong
 
 HEADER = 0x70
 DELIVERY_ANNOTATIONS = 0x71
@@ -203,7 +204,7 @@ def _code_of(section: tuple[int, int, int, int]) -> int:
     return section[0]
 
 
-def _compound(buffer: bytes, start: int) -> tuple[int, int]:
+def find_elements(buffer: bytes, start: int) -> tuple[int, int]:
     """Element count of the compound at `start`, and where its elements begin."""
     kind = buffer[start]
     if kind in (0xC0, 0xC1):
@@ -246,7 +247,7 @@ def _check_application_properties(buffer: bytes, start: int, end: int) -> None:
             raise InvalidField("The keys of application properties must be strings.")
     if end - start <= limits.PROPERTY_BYTES_MAX:
         return
-    count, position = _compound(buffer, start)
+    count, position = find_elements(buffer, start)
     for _ in range(count // 2):
         value_at = skip(buffer, position)
         position = skip(buffer, value_at)
@@ -257,7 +258,7 @@ def _check_application_properties(buffer: bytes, start: int, end: int) -> None:
 
 
 def _read_annotations(message: Incoming, buffer: bytes, start: int, end: int) -> None:
-    count, position = _compound(buffer, start)
+    count, position = find_elements(buffer, start)
     if count > limits.SECTION_NODES_MAX:
         # Their number must also fit into `head`.
         raise InvalidField(
@@ -306,7 +307,7 @@ def split_batch(payload: bytes) -> list[bytes]:
 # -- reading and editing the bare message ----------------------------------------------
 
 
-def _section(bare: bytes, wanted: int) -> tuple[int, int, int] | None:
+def _find(bare: bytes, wanted: int) -> tuple[int, int, int] | None:
     """(begin, value start, end) of one section of a bare message."""
     position = 0
     while position < len(bare):
@@ -321,7 +322,7 @@ def _section(bare: bytes, wanted: int) -> tuple[int, int, int] | None:
 
 def read_properties(bare: bytes) -> list[Any]:
     """The properties list, padded to all 13 fields."""
-    found = _section(bare, PROPERTIES)
+    found = _find(bare, PROPERTIES)
     fields: list[Any] = []
     if found is not None:
         fields, _ = decode(bare, found[1], budget=limits.PERFORMATIVE_NODES_MAX)
@@ -330,17 +331,13 @@ def read_properties(bare: bytes) -> list[Any]:
 
 def read_application_properties(bare: bytes) -> dict[str, Any]:
     """The application properties; empty if there are none."""
-    found = _section(bare, APPLICATION_PROPERTIES)
+    found = _find(bare, APPLICATION_PROPERTIES)
     if found is None:
         return {}
     value, _ = decode(bare, found[1], budget=limits.SECTION_NODES_MAX)
     if not isinstance(value, dict):
         raise DecodeError("Application properties must be a map.")
     return value
-
-
-def _described(code: int, value: Any) -> bytes:
-    return encode(Described(ULong(code), value))
 
 
 def with_properties(bare: bytes, fields: dict[int, Any]) -> bytes:
@@ -350,11 +347,11 @@ def with_properties(bare: bytes, fields: dict[int, Any]) -> bytes:
         values[index] = value
     while values and values[-1] is None:
         values.pop()
-    section = _described(PROPERTIES, values)
-    found = _section(bare, PROPERTIES)
+    written = section(PROPERTIES, values)
+    found = _find(bare, PROPERTIES)
     if found is None:
-        return section + bare
-    return bare[: found[0]] + section + bare[found[2] :]
+        return written + bare
+    return bare[: found[0]] + written + bare[found[2] :]
 
 
 def with_application_properties(
@@ -365,21 +362,19 @@ def with_application_properties(
     for name in removed:
         values.pop(name, None)
     values.update(changes)
-    section = _described(APPLICATION_PROPERTIES, values)
-    found = _section(bare, APPLICATION_PROPERTIES)
+    written = section(APPLICATION_PROPERTIES, values)
+    found = _find(bare, APPLICATION_PROPERTIES)
     if found is not None:
-        return bare[: found[0]] + section + bare[found[2] :]
-    properties = _section(bare, PROPERTIES)
+        return bare[: found[0]] + written + bare[found[2] :]
+    properties = _find(bare, PROPERTIES)
     at = properties[2] if properties is not None else 0
-    return bare[:at] + section + bare[at:]
+    return bare[:at] + written + bare[at:]
 
 
 def with_message_id(bare: bytes, message_id: str) -> bytes:
     """The bare message with an id it came without."""
-    if _section(bare, PROPERTIES) is None:
-        raw = message_id.encode()
-        size = bytes((len(raw) + 3, 1, 0xA1, len(raw)))
-        return b"\x00\x53\x73\xc0" + size + raw + bare
+    if _find(bare, PROPERTIES) is None:
+        return id_properties(message_id) + bare
     return with_properties(bare, {MESSAGE_ID: message_id})
 
 
@@ -418,21 +413,23 @@ def encode_reply(correlation_id: Any, properties: dict[str, Any], body: Any) -> 
     fields: list[Any] = [None] * 5 + [correlation_id]
     return b"".join(
         (
-            _described(PROPERTIES, fields),
-            _described(APPLICATION_PROPERTIES, properties),
-            _described(VALUE, body),
+            section(PROPERTIES, fields),
+            section(APPLICATION_PROPERTIES, properties),
+            section(VALUE, body),
         )
     )
 
 
-def encode_request(reply_to: str, properties: dict[str, Any], body: Any) -> bytes:
-    """A request to `$cbs` or `$management`; its id is the address of the reply."""
-    fields: list[Any] = [reply_to, None, None, None, reply_to]
+def encode_request(
+    reply_to: str, properties: dict[str, Any], body: Any, message_id: str | None = None
+) -> bytes:
+    """A request to `$cbs` or `$management`; its id is `reply_to` if none is given."""
+    fields: list[Any] = [message_id or reply_to, None, None, None, reply_to]
     return b"".join(
         (
-            _described(PROPERTIES, fields),
-            _described(APPLICATION_PROPERTIES, properties),
-            _described(VALUE, body),
+            section(PROPERTIES, fields),
+            section(APPLICATION_PROPERTIES, properties),
+            section(VALUE, body),
         )
     )
 
@@ -441,8 +438,8 @@ def encode_message(
     body: bytes, properties: dict[int, Any] | None = None, ttl_ms: int | None = None
 ) -> bytes:
     """A small message with a data body, for tools and tests."""
-    header = _described(HEADER, [True, None, None if ttl_ms is None else UInt(ttl_ms)])
+    header = section(HEADER, [True, None, None if ttl_ms is None else UInt(ttl_ms)])
     if not properties:
-        return header + _described(DATA, body)
+        return header + section(DATA, body)
     fields = [properties.get(place) for place in range(max(properties) + 1)]
-    return header + _described(PROPERTIES, fields) + _described(DATA, body)
+    return header + section(PROPERTIES, fields) + section(DATA, body)

@@ -27,10 +27,11 @@ from twinbus.errors import ArgumentError, InvalidField, PeerError
 from twinbus.server.broker.lock_tokens import token_bytes, uuid_of
 from twinbus.server.broker.rendering import render_stored
 from twinbus.store.base import Lock, State, Stored
-from twinbus.wire.codec import decode, encode
+from twinbus.wire.codec import decode
 from twinbus.wire.message import names, sections
 from twinbus.wire.message.sections import Incoming
-from twinbus.wire.types import Described, Symbol, Timestamp, UInt, ULong
+from twinbus.wire.message.writing import section
+from twinbus.wire.types import Described, Symbol, Timestamp, UInt
 
 BATCH_TYPE = "application/vnd.microsoft.servicebus.json"
 
@@ -153,7 +154,7 @@ def _message(
         parts.append((sections.APPLICATION_PROPERTIES, properties))
     parts.append((sections.DATA, body))
     try:
-        written = [encode(Described(ULong(code), value)) for code, value in parts]
+        written = [section(code, value) for code, value in parts]
         return sections.parse(b"".join(written))
     except (PeerError, UnicodeEncodeError) as error:
         raise InvalidField(f"The message cannot be written: {error}.") from None
