@@ -23,9 +23,10 @@ from pyspark.sql.types import (
 from twinbus.errors import ArgumentError, PeerError
 from twinbus.spark import values
 from twinbus.spark.schema import COLUMNS, LOCK_COLUMNS
-from twinbus.wire.codec import encode, skip
-from twinbus.wire.message import names, sections
-from twinbus.wire.types import Described, Symbol, Timestamp, UInt, ULong
+from twinbus.wire.codec import encode
+from twinbus.wire.message import bodies, names, sections
+from twinbus.wire.message.writing import section
+from twinbus.wire.types import Symbol, Timestamp, UInt
 
 _TTL_MS_MAX = 0xFFFFFFFF
 # What may be given instead of the source's own type, because people have it.
@@ -57,8 +58,6 @@ _READ = frozenset(
     }
 )
 _TIMES = frozenset({"time_to_live", "scheduled_enqueue_at"})
-# Constructors of lists.
-_LISTS = (0x45, 0xC0, 0xD0)
 # Rows that are Python objects at one time.
 _PIECE_BYTES = 1024 * 1024
 
@@ -130,13 +129,13 @@ def encode_row(row: Mapping[str, Any], message_id: Callable[[bytes], str]) -> by
     properties = _properties(row.get("application_properties"))
     body = _body(row.get("body"), row.get("body_type"))
     head = _head(row)
-    tail = _section(sections.APPLICATION_PROPERTIES, properties) if properties else b""
+    tail = section(sections.APPLICATION_PROPERTIES, properties) if properties else b""
     tail += body
     given = row.get("message_id")
     if given is None:
         given = message_id(head + encode(fields) + tail)
     fields[sections.MESSAGE_ID] = given
-    return head + _section(sections.PROPERTIES, fields) + tail
+    return head + section(sections.PROPERTIES, fields) + tail
 
 
 class Identity(NamedTuple):
@@ -165,7 +164,7 @@ def _head(row: Mapping[str, Any]) -> bytes:
         if ttl_us < 1000:
             raise ArgumentError("'time_to_live' must be a millisecond at least.")
         ttl_ms = UInt(min(ttl_us // 1000, _TTL_MS_MAX))
-    head = _section(sections.HEADER, [True, None, ttl_ms])
+    head = section(sections.HEADER, [True, None, ttl_ms])
     annotations: dict[Any, Any] = {}
     if (scheduled_us := row.get("scheduled_enqueue_at")) is not None:
         scheduled = Timestamp(scheduled_us // 1000)
@@ -173,7 +172,7 @@ def _head(row: Mapping[str, Any]) -> bytes:
     if (key := row.get("partition_key")) is not None:
         annotations[names.PARTITION_KEY] = key
     if annotations:
-        head += _section(sections.MESSAGE_ANNOTATIONS, annotations)
+        head += section(sections.MESSAGE_ANNOTATIONS, annotations)
     return head
 
 
@@ -200,38 +199,13 @@ def _properties(pairs: list[tuple[str, Any]] | None) -> dict[str, Any]:
 
 def _body(body: bytes | str | None, kind: str | None) -> bytes:
     content = body.encode() if isinstance(body, str) else body or b""
-    if kind is None or kind == "data":
-        return _section(sections.DATA, content)
-    if kind == "string":
-        try:
-            return _section(sections.VALUE, content.decode())
-        except UnicodeDecodeError:
-            raise ArgumentError("'body' is no UTF-8, as 'string' asks for.") from None
-    if kind in ("value", "sequence"):
-        return _encoded(content, kind)
-    raise ArgumentError(
-        f"'body_type' is '{kind}'. Use data, string, value or sequence."
-    )
-
-
-def _encoded(content: bytes, kind: str) -> bytes:
-    """A body that is AMQP already: one value, or lists one after the other."""
-    code = sections.VALUE if kind == "value" else sections.SEQUENCE
-    parts: list[bytes] = []
-    position = 0
+    kind = bodies.DATA if kind is None else kind
+    if kind not in bodies.KINDS:
+        raise ArgumentError(
+            f"'body_type' is '{kind}'. Use data, string, value or sequence."
+        )
     try:
-        while position < len(content):
-            if kind == "sequence" and content[position] not in _LISTS:
-                break
-            end = skip(content, position)
-            parts.append(b"\x00\x53" + bytes((code,)) + content[position:end])
-            position = end
+        return bodies.write_body(content, kind)
     except PeerError:
-        parts = []
-    if position != len(content) or not parts or (kind == "value" and len(parts) > 1):
-        raise ArgumentError(f"'body' is no AMQP {kind}, as 'body_type' says.")
-    return b"".join(parts)
-
-
-def _section(code: int, value: Any) -> bytes:
-    return encode(Described(ULong(code), value))
+        wanted = "UTF-8" if kind == bodies.STRING else f"AMQP {kind}"
+        raise ArgumentError(f"'body' is no {wanted}, as 'body_type' says.") from None

@@ -3,15 +3,7 @@
 A batch is full when its bytes reach `BATCH_BYTES`, however many rows that is, so that a
 worker's memory does not follow the size of messages. Rule: everything in the listed
 columns comes from the message itself; ids that are not strings are written out as text.
-Does no I/O and settles nothing.
-
-| the body is                     | `body_type` | `body`                           |
-|---------------------------------|-------------|----------------------------------|
-| data, in one or more sections   | data        | their bytes, joined              |
-| a value that is a string        | string      | its UTF-8                        |
-| any other value                 | value       | the value in AMQP's encoding     |
-| sequences                       | sequence    | the lists in AMQP's encoding     |
-| missing                         | null        | null                             |
+`wire/message/bodies.py` has the table of bodies. Does no I/O and settles nothing.
 """
 
 from __future__ import annotations
@@ -24,9 +16,8 @@ import pyarrow as pa
 from twinbus.client.message import Message
 from twinbus.spark import values
 from twinbus.spark.schema import arrow_schema
-from twinbus.wire.codec import decode
 from twinbus.wire.message import names, sections
-from twinbus.wire.types import Symbol
+from twinbus.wire.message.bodies import read_body
 
 BATCH_BYTES = 4 * 1024 * 1024
 # What a row takes beside its message, about.
@@ -92,7 +83,7 @@ def _row(message: Message, path: str) -> tuple[Any, ...]:
     annotations = message.annotations
     properties = message.application_properties
     header = message.header
-    body, body_type = _body(message.payload)
+    body, body_type = read_body(message.payload)
     return (
         path,
         message.sequence_number,
@@ -130,25 +121,3 @@ def _text(value: Any) -> str | None:
     if value is None or type(value) is str:
         return value
     return value.hex() if isinstance(value, bytes) else str(value)
-
-
-def _body(payload: bytes) -> tuple[bytes | None, str | None]:
-    found = [
-        section
-        for section in sections.find_sections(payload)
-        if sections.DATA <= section[0] <= sections.VALUE
-    ]
-    if not found:
-        return None, None
-    code, _begin, start, end = found[0]
-    if code == sections.DATA:
-        parts = [decode(payload, start)[0] for _, _, start, _ in found]
-        return parts[0] if len(parts) == 1 else b"".join(parts), "data"
-    if code == sections.SEQUENCE:
-        return b"".join(payload[start:end] for _, _, start, end in found), "sequence"
-    # The constructors of a string: its length in one byte, or in four.
-    if payload[start] in (0xA1, 0xB1):
-        text, _ = decode(payload, start)
-        assert not isinstance(text, Symbol)
-        return text.encode(), "string"
-    return payload[start:end], "value"
