@@ -13,7 +13,7 @@ from tests.pairing.messages import section
 from twinbus.client.message import Message
 from twinbus.errors import TwinbusError
 from twinbus.pairing.rules import envelope
-from twinbus.pairing.rules.envelope_fast import fast_restore, fast_stamp
+from twinbus.pairing.rules.envelope_fast import fast_restore
 from twinbus.pairing.rules.ping import ping_message
 from twinbus.pairing.rules.syphon_rules import (
     DeadLetter,
@@ -24,6 +24,7 @@ from twinbus.pairing.rules.syphon_rules import (
     remaining_ttl_ms,
 )
 from twinbus.wire.message import sections
+from twinbus.wire.message.fast_delivery import read_stamp
 from twinbus.wire.message.rendering import Outgoing, render
 from twinbus.wire.types import Symbol, Timestamp
 
@@ -146,7 +147,7 @@ def test_bytes_that_were_changed_raise_nothing(payload: bytes, data: Any) -> Non
         found[at] = data.draw(st.integers(0, 255))
     changed = bytes(found[: data.draw(st.integers(0, len(found)))])
 
-    fast_stamp(changed)
+    read_stamp(changed)
     fast_restore(changed, T0, False)
     decide(changed, T0)
 
@@ -157,7 +158,7 @@ def test_a_stamp_is_what_the_broker_wrote(payload: bytes, deliveries: int) -> No
     found = delivered(payload, deliveries)
     message = Message(found)
 
-    stamp = fast_stamp(found)
+    stamp = read_stamp(found)
 
     assert stamp is not None
     assert stamp.sequence == message.sequence_number == 7
@@ -166,7 +167,7 @@ def test_a_stamp_is_what_the_broker_wrote(payload: bytes, deliveries: int) -> No
     assert stamp.deliveries == message.delivery_count == deliveries
 
 
-def test_what_another_broker_wrote_has_no_fast_stamp() -> None:
+def test_what_another_broker_wrote_has_no_read_stamp() -> None:
     annotations = {
         Symbol("x-opt-enqueued-time"): Timestamp(T0),
         Symbol("x-opt-sequence-number"): 7,
@@ -174,5 +175,5 @@ def test_what_another_broker_wrote_has_no_fast_stamp() -> None:
     }
     found = section(sections.MESSAGE_ANNOTATIONS, annotations)
 
-    assert fast_stamp(found + section(sections.DATA, b"body")) is None
-    assert fast_stamp(b"") is None
+    assert read_stamp(found + section(sections.DATA, b"body")) is None
+    assert read_stamp(b"") is None

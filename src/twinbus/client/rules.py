@@ -21,7 +21,8 @@ from twinbus.core.filters import (
 )
 from twinbus.core.rule import RuleDescription
 from twinbus.errors import ArgumentError, RemoteError
-from twinbus.wire.types import Described, Symbol, Timestamp
+from twinbus.wire.message.names import TIMESPAN
+from twinbus.wire.types import Described, Timestamp
 
 _RULE = 0x13700000004
 _SQL_ACTION = 0x13700000006
@@ -29,7 +30,6 @@ _SQL_FILTER = 0x1370000006
 _TRUE_FILTER = 0x1370000007
 _FALSE_FILTER = 0x1370000008
 _CORRELATION_FILTER = 0x1370000009
-_TIMESPAN = Symbol("com.microsoft:timespan")
 # In the order of a reply; the properties come ninth.
 _FIELDS = (
     "correlation_id",
@@ -95,7 +95,7 @@ def _write(value: object) -> Any:
         moment = value if value.tzinfo else value.replace(tzinfo=UTC)
         return Timestamp((moment - _EPOCH) // _MILLISECOND)
     if isinstance(value, timedelta):
-        return Described(_TIMESPAN, value // _MICROSECOND * _TICKS_PER_MICROSECOND)
+        return Described(TIMESPAN, value // _MICROSECOND * _TICKS_PER_MICROSECOND)
     return value
 
 
@@ -142,7 +142,7 @@ def _action_of(described: Any) -> SqlRuleAction | None:
 def _read(value: Any) -> object:
     if isinstance(value, Timestamp):
         return _EPOCH + int(value) * _MILLISECOND
-    if isinstance(value, Described) and value.descriptor == _TIMESPAN:
+    if isinstance(value, Described) and value.descriptor == TIMESPAN:
         return int(value.value) // _TICKS_PER_MICROSECOND * _MICROSECOND
     return value
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from twinbus import limits
 from twinbus.client.message import Message
-from twinbus.pairing.rules.envelope_fast import Stamp, fast_stamp
 from twinbus.pairing.rules.syphon_rules import SendHome
+from twinbus.wire.message.fast_delivery import Stamp, read_stamp
 
 
 class Item:
@@ -65,7 +65,7 @@ class LockTimes:
 
     def item(self, message: Message, now_ms: int) -> Item:
         """A message that just came, as an item."""
-        stamp = fast_stamp(message.payload) or _stamp(message, now_ms)
+        stamp = read_stamp(message.payload) or _stamp(message, now_ms)
         until_ms = stamp.locked_until_ms
         ahead_ms = until_ms - now_ms
         if self._ahead_ms is None or ahead_ms > self._ahead_ms:

@@ -52,7 +52,6 @@ ALIASES = frozenset(
 # Before the name of a user's property that is one of the above, or has this already.
 ESCAPE = "x-twinbus-user-"
 
-TIMESPAN = Symbol("com.microsoft:timespan")
 TICKS_PER_MS = 10_000
 # The field in the header is no larger. Clients that want more put this there and the
 # truth into creation and expiry time.
@@ -125,7 +124,7 @@ def _move_time_to_live(parts: Parts, pairs: list[Pair]) -> None:
         return
     ticks = _true_ttl_ms(parts, ttl_ms) * TICKS_PER_MS
     parts.set_header(_HEADER_TTL, None)
-    pairs.append(make_pair(TIME_TO_LIVE, Described(TIMESPAN, ticks)))
+    pairs.append(make_pair(TIME_TO_LIVE, Described(names.TIMESPAN, ticks)))
 
 
 def _true_ttl_ms(parts: Parts, ttl_ms: int) -> int:
@@ -326,7 +325,7 @@ def _text(name: str, value: Any) -> str:
 
 def _ttl_ms(name: str, value: Any) -> int | None:
     """A timespan, a whole number of ticks of any width, or an ISO 8601 duration."""
-    if isinstance(value, Described) and value.descriptor == TIMESPAN:
+    if isinstance(value, Described) and value.descriptor == names.TIMESPAN:
         value = value.value
         if not _is_whole(value):
             raise _wrong(name, value)

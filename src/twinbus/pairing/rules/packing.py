@@ -16,7 +16,7 @@ from twinbus.pairing.errors import InvalidMessage, MessageTooLargeForBacklog
 from twinbus.pairing.events import EventKind, PairingEvent
 from twinbus.pairing.rules import envelope
 from twinbus.wire.codec import encode
-from twinbus.wire.message.names import SCHEDULED_ENQUEUE_TIME
+from twinbus.wire.message.names import SCHEDULED_ENQUEUE_TIME, TIMESPAN
 from twinbus.wire.message.parts import make_pair, split
 from twinbus.wire.message.sections import (
     APPLICATION_PROPERTIES,
@@ -37,7 +37,7 @@ def headroom_bytes(path: str) -> int:
     """
     session_key = len(encode(envelope.SESSION_ID))
     partition_key = len(encode(envelope.PARTITION_KEY))
-    ttl = Described(envelope.TIMESPAN, 2**62)
+    ttl = Described(TIMESPAN, 2**62)
     return (
         # A section that was not there; a null where the session id was; a boolean.
         SECTION_BYTES_MAX

@@ -46,6 +46,9 @@ STATES = {0: "active", 1: "deferred", 2: "scheduled"}
 DEAD_LETTER_REASON = "DeadLetterReason"
 DEAD_LETTER_DESCRIPTION = "DeadLetterErrorDescription"
 
+# The descriptor of a duration, whose value is in units of 100 ns.
+TIMESPAN = Symbol("com.microsoft:timespan")
+
 # A server that never stores pings offers this in `open`.
 PING_CAPABILITY = Symbol("twinbus:ping")
 PING_CONTENT_TYPE = "application/vnd.ms-servicebus-ping"

@@ -18,26 +18,26 @@ from twinbus.wire.message.sections import (
     HEAD,
 )
 
-_KEY_SEQUENCE = encode(names.SEQUENCE_NUMBER) + b"\x81"
-_KEY_ENQUEUED = encode(names.ENQUEUED_TIME) + b"\x83"
-_KEY_ORIGIN = encode(names.ENQUEUE_SEQUENCE_NUMBER) + b"\x81"
-_KEY_LOCKED = encode(names.LOCKED_UNTIL) + b"\x83"
-_KEY_STATE = encode(names.MESSAGE_STATE) + b"\x54"
-_KEY_SOURCE = encode(names.DEAD_LETTER_SOURCE)
+KEY_SEQUENCE = encode(names.SEQUENCE_NUMBER) + b"\x81"
+KEY_ENQUEUED = encode(names.ENQUEUED_TIME) + b"\x83"
+KEY_ORIGIN = encode(names.ENQUEUE_SEQUENCE_NUMBER) + b"\x81"
+KEY_LOCKED = encode(names.LOCKED_UNTIL) + b"\x83"
+KEY_STATE = encode(names.MESSAGE_STATE) + b"\x54"
+KEY_SOURCE = encode(names.DEAD_LETTER_SOURCE)
 _LOCK_TOKEN = encode(names.LOCK_TOKEN) + b"\x98"
-_TOKEN_SECTION = b"\x00\x53\x71\xc1" + bytes((len(_LOCK_TOKEN) + 17, 2)) + _LOCK_TOKEN
-_ANNOTATIONS = b"\x00\x53\x72\xd1"
+TOKEN_SECTION = b"\x00\x53\x71\xc1" + bytes((len(_LOCK_TOKEN) + 17, 2)) + _LOCK_TOKEN
+ANNOTATIONS_START = b"\x00\x53\x72\xd1"
 _SIZES = struct.Struct(">II")
 
 # header, token, annotations: the shape that nearly every delivery has.
 _HOT_PAIRS = (
-    len(_KEY_SEQUENCE) + len(_KEY_ENQUEUED) + len(_KEY_ORIGIN) + len(_KEY_LOCKED) + 32
+    len(KEY_SEQUENCE) + len(KEY_ENQUEUED) + len(KEY_ORIGIN) + len(KEY_LOCKED) + 32
 )
-_HOT_A = _TOKEN_SECTION
-_HOT_B = _ANNOTATIONS + _SIZES.pack(_HOT_PAIRS + 4, 8) + _KEY_SEQUENCE
+_HOT_A = TOKEN_SECTION
+_HOT_B = ANNOTATIONS_START + _SIZES.pack(_HOT_PAIRS + 4, 8) + KEY_SEQUENCE
 _HOT = struct.Struct(
-    f">{len(_HOT_A)}s16s{len(_HOT_B)}sq{len(_KEY_ENQUEUED)}sq"
-    f"{len(_KEY_ORIGIN)}sq{len(_KEY_LOCKED)}sq"
+    f">{len(_HOT_A)}s16s{len(_HOT_B)}sq{len(KEY_ENQUEUED)}sq"
+    f"{len(KEY_ORIGIN)}sq{len(KEY_LOCKED)}sq"
 )
 
 
@@ -112,11 +112,11 @@ def render_locked(
         token,
         _HOT_B,
         sequence,
-        _KEY_ENQUEUED,
+        KEY_ENQUEUED,
         enqueued_ms,
-        _KEY_ORIGIN,
+        KEY_ORIGIN,
         origin,
-        _KEY_LOCKED,
+        KEY_LOCKED,
         until_ms,
     )
 
@@ -141,20 +141,20 @@ def render(out: Outgoing, head: bytes, bare: bytes) -> bytes:
         )
     ]
     if out.token is not None:
-        parts.append(_TOKEN_SECTION + out.token)
+        parts.append(TOKEN_SECTION + out.token)
     own = [
-        _KEY_SEQUENCE + out.sequence.to_bytes(8, "big"),
-        _KEY_ENQUEUED + out.enqueued_ms.to_bytes(8, "big", signed=True),
-        _KEY_ORIGIN + out.origin.to_bytes(8, "big"),
+        KEY_SEQUENCE + out.sequence.to_bytes(8, "big"),
+        KEY_ENQUEUED + out.enqueued_ms.to_bytes(8, "big", signed=True),
+        KEY_ORIGIN + out.origin.to_bytes(8, "big"),
     ]
     if out.locked_until_ms is not None:
-        own.append(_KEY_LOCKED + out.locked_until_ms.to_bytes(8, "big"))
+        own.append(KEY_LOCKED + out.locked_until_ms.to_bytes(8, "big"))
     if out.state is not None:
-        own.append(_KEY_STATE + bytes((out.state,)))
+        own.append(KEY_STATE + bytes((out.state,)))
     if out.source is not None:
-        own.append(_KEY_SOURCE + encode(out.source))
+        own.append(KEY_SOURCE + encode(out.source))
     body = b"".join(own) + pairs
     elements = 2 * (len(own) + count)
-    parts.append(_ANNOTATIONS + _SIZES.pack(len(body) + 4, elements) + body)
+    parts.append(ANNOTATIONS_START + _SIZES.pack(len(body) + 4, elements) + body)
     parts.append(bare)
     return b"".join(parts)
