@@ -30,7 +30,7 @@ from twinbus.server.broker.config import NamespaceConfig
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.setup.server import set_up
-from twinbus.store.base import SEQUENCE_BITS, Lock, Record, SessionGrant, Stored
+from twinbus.store.base import Lock, Record, SessionGrant, Stored, id_of
 from twinbus.store.sqlite.store import SqliteStore
 from twinbus.wire.message.sections import Incoming, parse
 
@@ -66,8 +66,7 @@ class NullStore(SqliteStore):
         self.off = True
         message = parse(next(iter(messages(1, BODY_BYTES))))
         self._rows = [
-            _row(container << SEQUENCE_BITS | 1 + number, message)
-            for number in range(_ROWS)
+            _row(id_of(container, 1 + number), message) for number in range(_ROWS)
         ]
         self._in = 0
         self._out = 0

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import typer
 
 from twinbus.core.durations import format_duration
+from twinbus.core.names import SubQueue
 from twinbus.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -170,7 +171,9 @@ def rule_json(rule: RuleDescription) -> dict[str, Any]:
 
 def entity_json(entity: Entity, store: Store) -> dict[str, Any]:
     """All about an entity: its settings, its counts and its times."""
-    main, dead, transfer = (store.counts(entity.id + part) for part in range(3))
+    main = store.counts(entity.id)
+    dead = store.counts(entity.container(SubQueue.DEAD_LETTER))
+    transfer = store.counts(entity.container(SubQueue.TRANSFER_DEAD_LETTER))
     counts: dict[str, Any] = {}
     if entity.kind != "topic":
         counts = {

@@ -20,8 +20,9 @@ Rules that every store keeps:
   `StoreFault`, after which only `rollback`, `recover` and `close` are allowed.
 * **Time comes in.** All times are whole milliseconds since the epoch.
 * **Order** is the order of ids: `id = container << SEQUENCE_BITS | sequence`, and
-  sequence numbers count from 1 without gaps in each container. A message that was
-  returned stands at its old place again.
+  sequence numbers count from 1 without gaps in each container. Outside the store ids
+  are read by `sequence_of`, `container_of` and the properties of the same names. A
+  message that was returned stands at its old place again.
 * **A lock is a pair (id, nonce)** and ends at its time, by the `now_ms` that is passed
   in. A lock is held if its row is there, the nonce is equal and `until_ms > now_ms`.
   Messages of a session are locked with the session: their own end is `FOREVER_MS`, and
@@ -41,6 +42,8 @@ from typing import NamedTuple, Protocol
 
 SEQUENCE_BITS = 40
 SEQUENCE_MASK = (1 << SEQUENCE_BITS) - 1
+# The last sequence number that a container can give out.
+SEQUENCE_MAX = SEQUENCE_MASK
 # A lock end that never comes by itself.
 FOREVER_MS = 1 << 62
 CONTAINERS_PER_ENTITY = 4
@@ -51,24 +54,24 @@ TRANSFER_DEAD_LETTER = 2
 PROBE = 0
 
 
-def container_of(id: int) -> int:
-    """The container that a message's id begins with."""
-    return id >> SEQUENCE_BITS
-
-
-def sequence_of(id: int) -> int:
-    """The sequence number that a message's id ends with."""
-    return id & SEQUENCE_MASK
-
-
 def id_of(container: int, sequence: int) -> int:
     """The id of a message."""
     return container << SEQUENCE_BITS | sequence
 
 
+def sequence_of(id: int) -> int:
+    """The sequence number in the id of a message."""
+    return id & SEQUENCE_MASK
+
+
+def container_of(id: int) -> int:
+    """The container in the id of a message."""
+    return id >> SEQUENCE_BITS
+
+
 def entity_of(container: int) -> int:
-    """The entity that a container belongs to."""
-    return container & -CONTAINERS_PER_ENTITY
+    """The entity that owns a container."""
+    return container & ~(CONTAINERS_PER_ENTITY - 1)
 
 
 def is_sub_queue(container: int) -> bool:
@@ -123,12 +126,32 @@ class Stored(NamedTuple):
     def container(self) -> int:
         return self.id >> SEQUENCE_BITS
 
+    @property
+    def is_active(self) -> bool:
+        return self.state == State.ACTIVE
+
+    @property
+    def is_deferred(self) -> bool:
+        return self.state == State.DEFERRED
+
+    @property
+    def is_scheduled(self) -> bool:
+        return self.state == State.SCHEDULED
+
 
 class Lock(NamedTuple):
     """What a holder shows to settle: the message and the nonce of its lock."""
 
     id: int
     nonce: int
+
+    @property
+    def sequence(self) -> int:
+        return self.id & SEQUENCE_MASK
+
+    @property
+    def container(self) -> int:
+        return self.id >> SEQUENCE_BITS
 
 
 class Ended(NamedTuple):
@@ -137,6 +160,10 @@ class Ended(NamedTuple):
     id: int
     deliveries: int
     session: str | None
+
+    @property
+    def container(self) -> int:
+        return self.id >> SEQUENCE_BITS
 
 
 class EntityRow(NamedTuple):

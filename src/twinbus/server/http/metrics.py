@@ -21,14 +21,14 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from twinbus.core.names import EntityPath
+from twinbus.core.names import EntityPath, SubQueue
 from twinbus.core.rights import Operation, allowed
 from twinbus.errors import EntityNotFound, Unauthorized
 from twinbus.server.access.port import NamespacePort, is_loopback
 from twinbus.server.broker.counters import Histogram
 from twinbus.server.broker.entities import Entity
 from twinbus.server.http.auth import Asked, proved
-from twinbus.store.base import DEAD_LETTER, TRANSFER_DEAD_LETTER, Store
+from twinbus.store.base import Store
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -150,8 +150,8 @@ class Exposition:
 def _counts(store: Store, entity: Entity) -> tuple[dict[str, int], int]:
     """Messages by state, and the bytes of all of them."""
     main = store.counts(entity.id)
-    dead = store.counts(entity.id + DEAD_LETTER)
-    transfer = store.counts(entity.id + TRANSFER_DEAD_LETTER)
+    dead = store.counts(entity.container(SubQueue.DEAD_LETTER))
+    transfer = store.counts(entity.container(SubQueue.TRANSFER_DEAD_LETTER))
     held = {
         "active": main.active,
         "scheduled": main.scheduled,

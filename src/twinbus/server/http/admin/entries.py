@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from twinbus import limits
+from twinbus.core.names import SubQueue
 from twinbus.core.rule import RuleDescription
 from twinbus.server.broker.entities import Entity
 from twinbus.server.broker.namespace import Namespace
@@ -22,7 +23,7 @@ from twinbus.server.http.admin.filters import Facts
 from twinbus.server.http.admin.grants import write_rules
 from twinbus.server.http.admin.replies import AdminRequest
 from twinbus.server.http.admin.xml import Entry, escape, moment, tag, write_description
-from twinbus.store.base import DEAD_LETTER, TRANSFER_DEAD_LETTER, Store
+from twinbus.store.base import Store
 
 Item = TypeVar("Item")
 
@@ -152,8 +153,8 @@ def facts_of(store: Store, entity: Entity) -> Facts:
 
 def _counts(store: Store, entity: Entity) -> dict[str, int]:
     own = store.counts(entity.id)
-    dead = store.counts(entity.id + DEAD_LETTER)
-    transfer_dead = store.counts(entity.id + TRANSFER_DEAD_LETTER)
+    dead = store.counts(entity.container(SubQueue.DEAD_LETTER))
+    transfer_dead = store.counts(entity.container(SubQueue.TRANSFER_DEAD_LETTER))
     return {
         "ActiveMessageCount": own.active + own.deferred,
         "DeadLetterMessageCount": dead.active + dead.deferred,
@@ -167,8 +168,7 @@ def _counts(store: Store, entity: Entity) -> dict[str, int]:
 def _size_bytes(store: Store, entity: Entity) -> int:
     """What it holds with all below it; a topic's quota is for its subscriptions."""
     own = sum(
-        store.counts(entity.id + part).size_bytes
-        for part in (0, DEAD_LETTER, TRANSFER_DEAD_LETTER)
+        store.counts(entity.container(sub_queue)).size_bytes for sub_queue in SubQueue
     )
     below = entity.subscriptions.values()
     return own + sum(_size_bytes(store, subscription) for subscription in below)

@@ -58,7 +58,7 @@ from twinbus.server.http.rest.messages import (
 )
 from twinbus.server.http.rest.paths import Deed, Errand, find_errand
 from twinbus.server.http.rest.receiving import Catch, Caught
-from twinbus.store.base import Lock, Stored, container_of, sequence_of
+from twinbus.store.base import Lock, Stored
 from twinbus.wire.message import sections
 
 # Where `http/server.py` leaves the headers with the names as the client wrote them.
@@ -281,9 +281,8 @@ class _Exchange:
     def _location(self, lock: Lock) -> str:
         scheme = self._request.scope["scheme"]
         path = urllib.parse.quote(self._errand.path.text, safe="/$~")
-        number = sequence_of(lock.id)
         root = f"{scheme}://{self._authority}"
-        return f"{root}/{path}/messages/{number}/{uuid_of(lock)}"
+        return f"{root}/{path}/messages/{lock.sequence}/{uuid_of(lock)}"
 
     # -- settle ------------------------------------------------------------------------
 
@@ -330,16 +329,15 @@ def _held(
     namespace: Namespace, container: int, lock: Lock, message: str, now_ms: int
 ) -> Stored:
     """The message that the lock holds, if it is the one that the path names."""
-    number = sequence_of(lock.id)
-    if container_of(lock.id) != container:
+    if lock.container != container:
         raise MessageNotFound("There is no message with that lock token here.")
     stored = namespace.store.held(lock, now_ms)
     if stored is None:
-        if namespace.store.find(container, [number]):
+        if namespace.store.find(container, [lock.sequence]):
             raise LockLost
         raise MessageNotFound("There is no message with that lock token.")
     message_id = sections.read_properties(stored.bare)[sections.MESSAGE_ID]
-    if message not in (str(number), str(message_id)):
+    if message not in (str(lock.sequence), str(message_id)):
         raise MessageNotFound(
             "The lock token belongs to a message with another id and sequence number."
         )
