@@ -29,11 +29,34 @@ BANNED_NAMES = frozenset({"utils", "common", "helpers", "manager"})
 MARKERS = re.compile("|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X")))
 SLEEP = re.compile(r"\btime\.sl" + r"eep\(|^\s*from time import .*\bsleep\b")
 
+# How a section of a message starts, and the codes of AMQP types (0x40 to 0xfe).
+MESSAGE_BYTES = re.compile(
+    r"\\x00(?:\\x53|S[p-x])|\b0x0*53[0-9A-Fa-f]{2,}|\b0x00, 0x53"
+    r"|\b0x(?:[4-9A-Ea-e][0-9A-Fa-f]|[Ff][0-9A-Ea-e])\b"
+)
+# Shifts and masks of ids; a number that stands for a state.
+ID_ARITHMETIC = re.compile(
+    r"(?:<<|>>) ?(?:40\b|SEQUENCE_BITS)|\bSEQUENCE_MASK\b|& ?~?3\b"
+    r"|\.state [!=]= \d"
+)
+# Folders whose files may do what others may not, by rule, and why.
+OWNERS: dict[str, dict[str, str]] = {
+    "bytes": {"src/twinbus/wire/": "Messages are made and read here."},
+    "ids": {
+        "src/twinbus/store/": "Ids are made here.",
+        "src/twinbus/server/broker/": "Not yet changed to the names in store/base.py.",
+        "src/twinbus/server/amqp/": "Not yet changed to the names in store/base.py.",
+    },
+}
+
 # (path, rule) -> why the code is better with the exception. An entry that is no
 # longer needed fails, so the table cannot rot.
 EXCEPTIONS: dict[tuple[str, str], str] = {
     ("src/twinbus/wire/frames.py", "arguments"): (
         "The hot path: an object for the arguments would cost more than the frame."
+    ),
+    ("src/twinbus/testing/proxy_stream.py", "bytes"): (
+        "The codes of performatives, by which a proxy names the frames it passes on."
     ),
     ("tests/wire/test_frames.py", "arguments"): (
         "A test takes the arguments of what it tests."
@@ -197,6 +220,27 @@ def banned_names(source: Source) -> Iterator[str]:
             yield f"1: '{name}' says nothing about what belongs in it"
 
 
+def message_bytes(source: Source) -> Iterator[str]:
+    for number, found in _in_product(source, "bytes", MESSAGE_BYTES):
+        yield f"{number}: {found} belongs into wire/message"
+
+
+def id_arithmetic(source: Source) -> Iterator[str]:
+    for number, found in _in_product(source, "ids", ID_ARITHMETIC):
+        yield f"{number}: '{found}': use the names in store/base.py"
+
+
+def _in_product(
+    source: Source, rule: str, pattern: re.Pattern[str]
+) -> Iterator[tuple[int, str]]:
+    """Lines of the product and its benchmarks with the pattern, outside its owners."""
+    if source.path.startswith(("tests/", *OWNERS[rule])):
+        return
+    for number, line in enumerate(source.lines, 1):
+        if found := pattern.search(line):
+            yield number, found.group()
+
+
 Rule = Callable[[Source], Iterator[str]]
 
 RULES: dict[str, Rule] = {
@@ -210,6 +254,8 @@ RULES: dict[str, Rule] = {
     "markers": leftover_markers,
     "sleep": sleeping,
     "names": banned_names,
+    "bytes": message_bytes,
+    "ids": id_arithmetic,
 }
 
 
@@ -276,6 +322,17 @@ _ELIF = """def f() -> None:
         ("markers", "x = 1  # " + "TO" + "DO: more"),
         ("sleep", "time.sl" + "eep(1)"),
         ("sleep", "from time import monotonic, sl" + "eep"),
+        ("bytes", r'start = b"\x00\x53\x75"'),
+        ("bytes", r'start = b"\x00Su"'),
+        ("bytes", "start = bytes((0x00, 0x53, code))"),
+        ("bytes", "start = 0x005375A0"),
+        ("bytes", "is_text = payload[at] in (0xA1, 0xB1)"),
+        ("ids", "container = lock.id >> 40"),
+        ("ids", "number = lock.id & ((1 << SEQUENCE_BITS) - 1)"),
+        ("ids", "number = lock.id & SEQUENCE_MASK"),
+        ("ids", "dead = stored.container & 3"),
+        ("ids", "entity = container & ~3"),
+        ("ids", "scheduled = stored.state == 2"),
     ],
 )
 def test_a_breach_is_seen(rule: str, text: str) -> None:
@@ -291,6 +348,9 @@ def test_a_breach_is_seen(rule: str, text: str) -> None:
         ("arguments", "class A:\n    def f(self, a, b, c, d, e) -> None: ..."),
         ("arguments", "@app.command()\ndef f(a, b, c, d, e, g) -> None: ..."),
         ("header", '"""Owns x."""\nx = 1'),
+        ("bytes", "mask = 0xFFFFFFFF"),
+        ("bytes", r'text = b"\x00body"'),
+        ("ids", "done = event.state == 'dead'"),
     ],
 )
 def test_tidy_code_is_let_through(rule: str, text: str) -> None:
