@@ -12,10 +12,10 @@ from tests.client.site import message
 from twinbus import limits
 from twinbus.client.message import Message
 from twinbus.errors import MessageTooLarge
-from twinbus.wire.message.batch import Room, pack
+from twinbus.wire.message.batch import LinkLimits, pack
 from twinbus.wire.message.sections import BATCH_FORMAT, split_batch
 
-ROOM = Room(4000, 4000)
+ROOM = LinkLimits(4000, 4000)
 
 
 @given(st.lists(st.integers(0, 3000), max_size=60))
@@ -57,7 +57,7 @@ def test_a_message_alone_goes_as_it_is() -> None:
 def test_a_message_may_be_larger_than_a_batch() -> None:
     sent = [message(b"x" * 3000), message(), message()]
 
-    parcels = list(pack(sent, Room(4000, 1000)))
+    parcels = list(pack(sent, LinkLimits(4000, 1000)))
 
     assert [parcel.length for parcel in parcels] == [1, 2]
 
@@ -70,7 +70,7 @@ def test_one_that_is_too_large_stops_all() -> None:
 def test_a_batch_holds_only_so_many() -> None:
     sent = [b"\x00\x53\x75\xa0\x00"] * (limits.BATCH_MESSAGES_MAX + 1)
 
-    parcels = list(pack(sent, Room(1 << 20, 1 << 20)))
+    parcels = list(pack(sent, LinkLimits(1 << 20, 1 << 20)))
 
     assert [parcel.length for parcel in parcels] == [limits.BATCH_MESSAGES_MAX, 1]
 

@@ -15,7 +15,7 @@ from twinbus import limits
 from twinbus.pairing.sdk.batch import MessageBatch
 from twinbus.pairing.sdk.conversion import payload_of
 from twinbus.wire.message import sections
-from twinbus.wire.message.batch import Room, pack
+from twinbus.wire.message.batch import LinkLimits, pack
 
 MESSAGE_BYTES_MAX = 1024 * 1024
 
@@ -42,7 +42,9 @@ def test_its_size_is_that_of_its_only_transfer(
     filled(batch, messages)
 
     assert len(batch) == len(messages)
-    parcels = list(pack(batch.payloads, Room(MESSAGE_BYTES_MAX, batch.size_in_bytes)))
+    parcels = list(
+        pack(batch.payloads, LinkLimits(MESSAGE_BYTES_MAX, batch.size_in_bytes))
+    )
     assert sum(len(parcel.payload) for parcel in parcels) == batch.size_in_bytes
     assert len(parcels) == bool(messages)
 
@@ -108,4 +110,4 @@ def test_it_has_no_more_messages_than_a_transfer_may_have() -> None:
 
     with pytest.raises(MessageSizeExceededError, match="the most messages"):
         batch.add_message(message)
-    assert len(list(pack(batch.payloads, Room(1 << 20, 1 << 20)))) == 1
+    assert len(list(pack(batch.payloads, LinkLimits(1 << 20, 1 << 20)))) == 1

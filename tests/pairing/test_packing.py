@@ -98,10 +98,10 @@ def test_a_large_body_is_not_taken_for_large_properties() -> None:
     assert len(divert(plain(100_000), "orders")) > 100_000
 
 
-# -- found while all is well -------------------------------------------------------
+# -- reported before an outage -------------------------------------------------------
 
 
-def test_what_could_not_fail_over_is_told_once_while_healthy() -> None:
+def test_a_message_that_could_not_fail_over_is_reported_once() -> None:
     watch = packing.HeadroomWatch("orders")
     message = plain(LIMIT)
     assert len(message) > watch.threshold_bytes
@@ -117,7 +117,7 @@ def test_what_could_not_fail_over_is_told_once_while_healthy() -> None:
     assert len(message) <= watch.threshold_bytes
 
 
-def test_what_fits_is_not_told() -> None:
+def test_a_message_that_fits_is_not_reported() -> None:
     watch = packing.HeadroomWatch("orders")
     message = plain(LIMIT - 1_000)
     assert len(message) > watch.threshold_bytes
@@ -125,7 +125,7 @@ def test_what_fits_is_not_told() -> None:
     assert watch.check(message, NOW_MS) is None
 
 
-def test_small_messages_need_no_look() -> None:
+def test_small_messages_are_below_the_threshold() -> None:
     watch = packing.HeadroomWatch("orders")
 
     assert watch.threshold_bytes > 60_000

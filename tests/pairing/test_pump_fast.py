@@ -1,4 +1,4 @@
-"""The fast way to restore a message finds what the slow way finds, or nothing."""
+"""The fast path restores a message as the general path does, or returns None."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def delivered(payload: bytes, deliveries: int = 0) -> bytes:
 
 
 def slow(payload: bytes, now_ms: int, ttl_rule: str) -> Outcome:
-    """What is decided without the fast way."""
+    """The decision of the general path."""
     message = envelope.Backlogged(payload)
     if message.is_ping:
         return Drop()
@@ -98,7 +98,7 @@ UNUSUAL = [
 
 
 @pytest.mark.parametrize("payload", USUAL)
-def test_usual_messages_go_the_fast_way(payload: bytes) -> None:
+def test_usual_messages_take_the_fast_path(payload: bytes) -> None:
     found = delivered(envelope.divert(payload, "Orders", T0))
 
     for rule in ("remaining", "restart"):
@@ -109,14 +109,14 @@ def test_usual_messages_go_the_fast_way(payload: bytes) -> None:
 
 
 @pytest.mark.parametrize("payload", UNUSUAL)
-def test_what_needs_thought_goes_the_slow_way(payload: bytes) -> None:
+def test_unusual_messages_take_the_general_path(payload: bytes) -> None:
     found = delivered(envelope.divert(payload, "Orders", T0))
 
     assert fast_restore(found, T0 + 100, False) is None
     assert type(decide(found, T0 + 100)) is type(slow(found, T0 + 100, "remaining"))
 
 
-def test_what_has_expired_goes_the_slow_way() -> None:
+def test_expired_messages_take_the_general_path() -> None:
     found = delivered(envelope.divert(usual(ttl_ms=60_000), "orders", T0))
 
     assert fast_restore(found, T0 + 60_000, False) is None
@@ -126,7 +126,7 @@ def test_what_has_expired_goes_the_slow_way() -> None:
 
 @given(messages.messages(), st.sampled_from(["remaining", "restart"]))
 @example(usual({"a": 1}, session_id="s"), "remaining")
-def test_both_ways_agree_on_any_message(payload: bytes, rule: str) -> None:
+def test_both_paths_agree_on_any_message(payload: bytes, rule: str) -> None:
     try:
         found = delivered(envelope.divert(payload, "orders", T0))
     except TwinbusError:
@@ -140,7 +140,7 @@ def test_both_ways_agree_on_any_message(payload: bytes, rule: str) -> None:
 
 
 @given(st.sampled_from(USUAL + UNUSUAL), st.data())
-def test_bytes_that_were_changed_raise_nothing(payload: bytes, data: Any) -> None:
+def test_damaged_bytes_raise_nothing(payload: bytes, data: Any) -> None:
     found = bytearray(delivered(envelope.divert(payload, "orders", T0)))
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(found) - 1))
@@ -167,7 +167,7 @@ def test_a_stamp_is_what_the_broker_wrote(payload: bytes, deliveries: int) -> No
     assert stamp.deliveries == message.delivery_count == deliveries
 
 
-def test_what_another_broker_wrote_has_no_read_stamp() -> None:
+def test_annotations_of_another_broker_give_no_stamp() -> None:
     annotations = {
         Symbol("x-opt-enqueued-time"): Timestamp(T0),
         Symbol("x-opt-sequence-number"): 7,

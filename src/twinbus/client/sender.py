@@ -45,7 +45,7 @@ from twinbus.client.sending import Sending, SendLink
 from twinbus.client.transport.deadline import Deadline
 from twinbus.client.transport.shared import Shared
 from twinbus.errors import RemoteError, SendRefused
-from twinbus.wire.message.batch import Parcel, Room, pack
+from twinbus.wire.message.batch import LinkLimits, Parcel, pack
 from twinbus.wire.performatives import Attach, Source, Target
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Sender:
         self._connection = connection
         self._link: SendLink | None = None
         self._attaching = Shared(self._attach)
-        self._room = Room(limits.MESSAGE_BYTES_MAX, limits.MESSAGE_BYTES_MAX)
+        self._room = LinkLimits(limits.MESSAGE_BYTES_MAX, limits.MESSAGE_BYTES_MAX)
 
     @property
     def message_bytes_max(self) -> int:
@@ -163,14 +163,14 @@ class Sender:
         return link
 
 
-def _room(link: SendLink) -> Room:
+def _room(link: SendLink) -> LinkLimits:
     """What the server said that it takes."""
     answer = link.link.peer_attach
     most = answer.max_message_size or limits.MESSAGE_BYTES_CEILING
     batch = (answer.properties or {}).get(_BATCH_PROPERTY)
     if not isinstance(batch, int) or batch <= 0:
         batch = min(most, _BATCH_BYTES_MAX)
-    return Room(most, min(int(batch), most))
+    return LinkLimits(most, min(int(batch), most))
 
 
 class _Linking(Errand):

@@ -233,7 +233,7 @@ class Store(Protocol):
         """After a `StoreFault`: open the database anew and prove that it takes writes.
 
         True if it works again. A failed sync never recovers: the process must restart,
-        because nobody knows what the disk holds.
+        because it is unknown what the disk holds.
         """
 
     # -- entities --------------------------------------------------------------
@@ -343,7 +343,7 @@ class Store(Protocol):
         """
 
     def expired(self, now_ms: int, limit: int) -> list[Stored]:
-        """Messages past their time that nobody holds; the caller removes them."""
+        """Messages past their time that are not locked; the caller removes them."""
 
     def due(self, now_ms: int, limit: int) -> list[Stored]:
         """Scheduled messages whose time has come; the caller moves them."""

@@ -30,9 +30,9 @@ from twinbus.pairing.errors import AliasInvalid, InvalidMessage
 from twinbus.wire.codec import encode
 from twinbus.wire.message import names
 from twinbus.wire.message.parts import (
-    Pair,
+    KeyValue,
     Parts,
-    make_pair,
+    key_value,
     name_of,
     read_value,
     split,
@@ -87,18 +87,18 @@ def divert(payload: bytes, path: str, now_ms: int) -> bytes:
     """
     try:
         parts = split(payload)
-        pairs = [make_pair(PATH, path)]
+        pairs = [key_value(PATH, path)]
         _move_session(parts, pairs)
         _move_time_to_live(parts, pairs)
         _move_schedule(parts, pairs)
     except PeerError as error:
         raise InvalidMessage(error.text) from error
-    pairs.append(make_pair(DIVERTED_AT, Timestamp(now_ms)))
+    pairs.append(key_value(DIVERTED_AT, Timestamp(now_ms)))
     parts.application = [_escaped(pair) for pair in parts.application] + pairs
     return parts.join()
 
 
-def _move_session(parts: Parts, pairs: list[Pair]) -> None:
+def _move_session(parts: Parts, pairs: list[KeyValue]) -> None:
     encoded = parts.property_bytes(GROUP_ID)
     if encoded is None:
         return
@@ -107,24 +107,24 @@ def _move_session(parts: Parts, pairs: list[Pair]) -> None:
         # No broker takes such a session id, so it is left for one to say so.
         return
     parts.set_property(GROUP_ID, None)
-    pairs.append(Pair(name_of(SESSION_ID), encoded))
+    pairs.append(KeyValue(name_of(SESSION_ID), encoded))
     for pair in parts.annotations:
         if pair.name.key != names.PARTITION_KEY:
             continue
         partition_key = pair.value()
         if _is_string(partition_key) and partition_key == session_id:
             parts.annotations.remove(pair)
-            pairs.append(make_pair(PARTITION_KEY, True))
+            pairs.append(key_value(PARTITION_KEY, True))
             return
 
 
-def _move_time_to_live(parts: Parts, pairs: list[Pair]) -> None:
+def _move_time_to_live(parts: Parts, pairs: list[KeyValue]) -> None:
     ttl_ms = parts.header_field(_HEADER_TTL)
     if type(ttl_ms) is not UInt:
         return
     ticks = _true_ttl_ms(parts, ttl_ms) * TICKS_PER_MS
     parts.set_header(_HEADER_TTL, None)
-    pairs.append(make_pair(TIME_TO_LIVE, Described(names.TIMESPAN, ticks)))
+    pairs.append(key_value(TIME_TO_LIVE, Described(names.TIMESPAN, ticks)))
 
 
 def _true_ttl_ms(parts: Parts, ttl_ms: int) -> int:
@@ -143,22 +143,22 @@ def _as_time_ms(encoded: bytes) -> int:
     return int(value) if type(value) is Timestamp else 0
 
 
-def _move_schedule(parts: Parts, pairs: list[Pair]) -> None:
+def _move_schedule(parts: Parts, pairs: list[KeyValue]) -> None:
     for pair in parts.annotations:
         if (
             pair.name.key == names.SCHEDULED_ENQUEUE_TIME
             and type(pair.value()) is Timestamp
         ):
             parts.annotations.remove(pair)
-            pairs.append(Pair(name_of(SCHEDULED), pair.value_bytes))
+            pairs.append(KeyValue(name_of(SCHEDULED), pair.value_bytes))
             return
 
 
-def _escaped(pair: Pair) -> Pair:
+def _escaped(pair: KeyValue) -> KeyValue:
     key, lower = pair.name.key, pair.name.lower
     if lower is None or (lower not in ALIASES and not lower.startswith(ESCAPE)):
         return pair
-    return Pair(name_of(type(key)(ESCAPE + key)), pair.value_bytes)
+    return KeyValue(name_of(type(key)(ESCAPE + key)), pair.value_bytes)
 
 
 def _is_string(value: Any) -> bool:
@@ -177,7 +177,7 @@ class Aliases:
     # None: for ever.
     ttl_ms: int | None = None
     scheduled_ms: int | None = None
-    # None if nobody wrote it; then the broker's enqueued time has to do.
+    # None if it is missing; then the broker's enqueued time is used.
     diverted_at_ms: int | None = None
     has_partition_key: bool = False
 
@@ -249,11 +249,11 @@ class Backlogged:
             parts.set_property(GROUP_ID, encode(aliases.session_id))
             if aliases.has_partition_key:
                 parts.annotations.append(
-                    make_pair(names.PARTITION_KEY, aliases.session_id)
+                    key_value(names.PARTITION_KEY, aliases.session_id)
                 )
         if aliases.scheduled_ms is not None:
             time = Timestamp(aliases.scheduled_ms)
-            parts.annotations.append(make_pair(names.SCHEDULED_ENQUEUE_TIME, time))
+            parts.annotations.append(key_value(names.SCHEDULED_ENQUEUE_TIME, time))
         parts.application = [
             _unescaped(pair)
             for pair in parts.application
@@ -288,11 +288,11 @@ def for_replay(payload: bytes) -> bytes:
     return parts.join()
 
 
-def _unescaped(pair: Pair) -> Pair:
+def _unescaped(pair: KeyValue) -> KeyValue:
     key, lower = pair.name.key, pair.name.lower
     if lower is None or not lower.startswith(ESCAPE):
         return pair
-    return Pair(name_of(type(key)(key[len(ESCAPE) :])), pair.value_bytes)
+    return KeyValue(name_of(type(key)(key[len(ESCAPE) :])), pair.value_bytes)
 
 
 # -- liberal reading ---------------------------------------------------------------

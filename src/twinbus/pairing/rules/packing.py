@@ -17,7 +17,7 @@ from twinbus.pairing.events import EventKind, PairingEvent
 from twinbus.pairing.rules import envelope
 from twinbus.wire.codec import encode
 from twinbus.wire.message.names import SCHEDULED_ENQUEUE_TIME, TIMESPAN
-from twinbus.wire.message.parts import make_pair, split
+from twinbus.wire.message.parts import key_value, split
 from twinbus.wire.message.sections import (
     APPLICATION_PROPERTIES,
     MESSAGE_ID,
@@ -129,5 +129,5 @@ def with_scheduled_time(payload: bytes, time_ms: int) -> bytes:
     parts.annotations = [
         pair for pair in parts.annotations if pair.name.key != SCHEDULED_ENQUEUE_TIME
     ]
-    parts.annotations.append(make_pair(SCHEDULED_ENQUEUE_TIME, Timestamp(time_ms)))
+    parts.annotations.append(key_value(SCHEDULED_ENQUEUE_TIME, Timestamp(time_ms)))
     return parts.join()

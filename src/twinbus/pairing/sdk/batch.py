@@ -14,7 +14,7 @@ from azure.servicebus.exceptions import MessageSizeExceededError
 
 from twinbus import limits
 from twinbus.pairing.sdk.messages import payload_of
-from twinbus.wire.message.batch import Room, pack
+from twinbus.wire.message.batch import LinkLimits, pack
 
 # Bytes of a data section beyond its message, if that has less than 256 and if not.
 _SECTION_BYTES_SHORT = 5
@@ -95,5 +95,5 @@ def _section_bytes(payload: bytes) -> int:
 
 def _pair_bytes(first: bytes) -> int:
     """Bytes of a batch that starts with this message, before its second one."""
-    (parcel,) = pack((first, b""), Room(sys.maxsize, sys.maxsize))
+    (parcel,) = pack((first, b""), LinkLimits(sys.maxsize, sys.maxsize))
     return len(parcel.payload) - _SECTION_BYTES_SHORT

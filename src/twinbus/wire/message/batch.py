@@ -26,14 +26,14 @@ class Parcel(NamedTuple):
     length: int
 
 
-class Room(NamedTuple):
+class LinkLimits(NamedTuple):
     """What a link takes, in bytes."""
 
     message_bytes_max: int
     batch_bytes_max: int
 
 
-def pack(messages: Sequence[bytes], room: Room) -> Iterator[Parcel]:
+def pack(messages: Sequence[bytes], room: LinkLimits) -> Iterator[Parcel]:
     """Put messages into as few transfers as they fit in, in their order.
 
     `MessageTooLarge` comes before the first one if any of them does not fit.
@@ -75,7 +75,7 @@ def _envelope(first: bytes) -> bytes:
     try:
         message = sections.parse(first)
     except TwinbusError:
-        # The server finds the words for what is wrong with it.
+        # Send it without hints: the server refuses it and says what is wrong.
         return b""
     head = b""
     if message.partition_key is not None:

@@ -174,10 +174,10 @@ def moved_keys(
 # time, sender's part of the header (see `_header`), properties with the session id in
 # its place, application properties without the moved ones, body. A plain tuple, because
 # a named one costs a twentieth of all the work on a message.
-Moved = tuple[str, int | None, int, tuple[bytes, int, bytes], bytes, bytes, bytes]
+MovedParts = tuple[str, int | None, int, tuple[bytes, int, bytes], bytes, bytes, bytes]
 
 
-def read_moved(payload: bytes, keys: MovedKeys) -> Moved | None:
+def read_moved(payload: bytes, keys: MovedKeys) -> MovedParts | None:
     """Read a delivery that ends with these properties; None if it is not usual."""
     try:
         if payload[:4] != _HEADER:
@@ -202,7 +202,7 @@ def read_moved(payload: bytes, keys: MovedKeys) -> Moved | None:
         return None
 
 
-def join_moved(moved: Moved, ttl_ms: int | None) -> bytes | None:
+def join_moved(moved: MovedParts, ttl_ms: int | None) -> bytes | None:
     """The message with this time to live; None if that is not a usual one."""
     _, _, _, header, properties, application, body = moved
     if ttl_ms is None:

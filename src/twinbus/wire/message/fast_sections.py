@@ -1,8 +1,7 @@
 """The usual message, split by hand: header, properties, text and numbers, one body.
 
-Owns speed and nothing else: `fast_parse` finds exactly what `sections.parse` would, or
-says that it cannot. Then `sections.parse` looks again, and finds the words for what is
-wrong. So this knows the usual encodings only, raises nothing, and never judges.
+Fast path for common encodings: `fast_parse` finds exactly what `sections.parse` would,
+or returns False and raises nothing; then `sections.parse` does validation and errors.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Name:
         self.lower = key.lower() if isinstance(key, str) else None
 
 
-class Pair:
+class KeyValue:
     """One entry of a map: its name, and its value as it is encoded."""
 
     __slots__ = ("name", "value_bytes")
@@ -86,9 +86,9 @@ def _small_value(encoded: bytes) -> Any:
     return decode(encoded)[0]
 
 
-def make_pair(key: str, value: Any) -> Pair:
+def key_value(key: str, value: Any) -> KeyValue:
     """An entry with a name and a value of ours."""
-    return Pair(name_of(key), encode(value))
+    return KeyValue(name_of(key), encode(value))
 
 
 class Parts:
@@ -107,10 +107,10 @@ class Parts:
         # The fields of the header, decoded: there are five of them, all small.
         self.header: tuple[Any, ...] | None = None
         self.delivery = b""
-        self.annotations: list[Pair] = []
+        self.annotations: list[KeyValue] = []
         # Each field of the properties as it is encoded.
         self.properties: list[bytes] | None = None
-        self.application: list[Pair] = []
+        self.application: list[KeyValue] = []
         # Body and footer.
         self.body = b""
 
@@ -234,17 +234,17 @@ def _fields(buffer: bytes, start: int, end: int) -> list[bytes]:
 _SHORT = frozenset((0xA0, 0xA1, 0xA3))
 
 
-def _pairs(buffer: bytes, start: int, end: int) -> list[Pair]:
+def _pairs(buffer: bytes, start: int, end: int) -> list[KeyValue]:
     fields = _fields(buffer, start, end)
     if len(fields) & 1:
         raise DecodeError("A map has a key without a value.")
     return [
-        Pair(_read_name(key), value)
+        KeyValue(_read_name(key), value)
         for key, value in zip(fields[::2], fields[1::2], strict=True)
     ]
 
 
-def _map_section(code: int, pairs: Sequence[Pair]) -> bytearray:
+def _map_section(code: int, pairs: Sequence[KeyValue]) -> bytearray:
     elements: list[bytes] = []
     for pair in pairs:
         elements.append(pair.name.encoded)
