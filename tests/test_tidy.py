@@ -42,11 +42,7 @@ ID_ARITHMETIC = re.compile(
 # Folders whose files may do what others may not, by rule, and why.
 OWNERS: dict[str, dict[str, str]] = {
     "bytes": {"src/twinbus/wire/": "Messages are made and read here."},
-    "ids": {
-        "src/twinbus/store/": "Ids are made here.",
-        "src/twinbus/server/broker/": "Not yet changed to the names in store/base.py.",
-        "src/twinbus/server/amqp/": "Not yet changed to the names in store/base.py.",
-    },
+    "ids": {"src/twinbus/store/": "Ids are made here."},
 }
 
 # (path, rule) -> why the code is better with the exception. An entry that is no

@@ -12,9 +12,9 @@ from twinbus.pairing.rules.ping import (
     ping_message,
     ping_timeout_ms,
 )
-from twinbus.server.amqp.connection import PING_CAPABILITY as OFFERED
 from twinbus.wire.message import sections
 from twinbus.wire.message.names import PING_CAPABILITY
+from twinbus.wire.message.names import PING_CAPABILITY as OFFERED
 from twinbus.wire.types import Symbol
 
 

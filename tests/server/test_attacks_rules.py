@@ -24,9 +24,10 @@ from twinbus.server.broker.config import (
     SubscriptionConfig,
     TopicConfig,
 )
-from twinbus.server.broker.routing import DESCRIPTION, REASON
 from twinbus.store.base import DEAD_LETTER
 from twinbus.wire.message import sections
+from twinbus.wire.message.names import DEAD_LETTER_DESCRIPTION as DESCRIPTION
+from twinbus.wire.message.names import DEAD_LETTER_REASON as REASON
 from twinbus.wire.performatives import Accepted
 from twinbus.wire.types import Described, Symbol
 

@@ -12,11 +12,11 @@ from twinbus.core.rule import RuleDescription
 from twinbus.errors import Bug, StoreFault
 from twinbus.server.broker.entities import Entity
 from twinbus.server.broker.namespace import Namespace
-from twinbus.server.broker.routing import DESCRIPTION
 from twinbus.server.broker.turn import Turn
 from twinbus.store.base import DEAD_LETTER, Stored
 from twinbus.store.sqlite.store import SqliteStore
 from twinbus.wire.message import sections
+from twinbus.wire.message.names import DEAD_LETTER_DESCRIPTION as DESCRIPTION
 from twinbus.wire.types import Described, Symbol, Timestamp
 
 NOW_MS = 1_700_000_000_000

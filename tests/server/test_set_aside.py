@@ -25,12 +25,13 @@ from twinbus.server.broker.config import (
 from twinbus.server.broker.entities import Description, Entity
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
-from twinbus.server.broker.routing import DESCRIPTION, REASON
 from twinbus.server.broker.turn import Turn
 from twinbus.store.base import DEAD_LETTER, TRANSFER_DEAD_LETTER, Record, Stored
 from twinbus.store.sqlite.store import SqliteStore
 from twinbus.wire.events import Detached
 from twinbus.wire.message import sections
+from twinbus.wire.message.names import DEAD_LETTER_DESCRIPTION as DESCRIPTION
+from twinbus.wire.message.names import DEAD_LETTER_REASON as REASON
 
 NOW_MS = 1_700_000_000_000
 LATER_MS = NOW_MS + 60_000

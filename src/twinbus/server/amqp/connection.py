@@ -38,6 +38,7 @@ from twinbus.wire.events import (
     Outgoing,
 )
 from twinbus.wire.link import Link, LinkState
+from twinbus.wire.message.names import PING_CAPABILITY
 from twinbus.wire.performatives import (
     Attach,
     Error,
@@ -45,12 +46,9 @@ from twinbus.wire.performatives import (
     Received,
     TransactionalState,
 )
-from twinbus.wire.types import Symbol
 
 log = logging.getLogger("twinbus.connection")
 
-# Said in `open`: this server takes pings and never stores them.
-PING_CAPABILITY = "twinbus:ping"
 _CHECK_SECONDS = 15.0
 # What a client may say of a delivery without deciding about it.
 _NO_OUTCOMES = (type(None), Received)
@@ -357,7 +355,7 @@ class ServerConnection(asyncio.Protocol):
             Open(
                 hostname=peer.hostname,
                 idle_time_out=limits.IDLE_TIMEOUT_MS,
-                offered_capabilities=[Symbol(PING_CAPABILITY)],
+                offered_capabilities=[PING_CAPABILITY],
                 properties=self.port.properties_of(self.host),
             )
         )

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from twinbus.errors import LockLost, SessionLockLost, StoreFault, TwinbusError
 from twinbus.server.amqp.replies import rejected
-from twinbus.server.broker.routing import DESCRIPTION, REASON
 from twinbus.server.broker.turn import Turn
 from twinbus.store.base import Lock, SessionGrant, Stored
 from twinbus.wire.events import Disposed
 from twinbus.wire.link import LinkState
+from twinbus.wire.message.names import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON
 from twinbus.wire.performatives import (
     Accepted,
     Modified,
@@ -74,7 +74,10 @@ def _marks(state: Rejected) -> dict[str, Any]:
         return {}
     marks = {str(key): value for key, value in (error.info or {}).items()}
     if not marks and error.condition != "com.microsoft:dead-letter":
-        marks = {REASON: str(error.condition), DESCRIPTION: error.description or ""}
+        marks = {
+            DEAD_LETTER_REASON: str(error.condition),
+            DEAD_LETTER_DESCRIPTION: error.description or "",
+        }
     return {key: value for key, value in marks.items() if value is not None}
 
 

@@ -16,8 +16,9 @@ from twinbus.core.filters import Changes
 from twinbus.errors import PeerError
 from twinbus.store.base import Record, Stored
 from twinbus.wire.message import sections
+from twinbus.wire.message.names import TIMESPAN
 from twinbus.wire.message.sections import Incoming
-from twinbus.wire.types import Described, Symbol, Timestamp
+from twinbus.wire.types import Described, Timestamp
 
 _FIELDS = {
     "MessageId": sections.MESSAGE_ID,
@@ -38,7 +39,7 @@ def _to_wire(value: object) -> object:
         return Timestamp((zoned - _EPOCH) // timedelta(milliseconds=1))
     if isinstance(value, timedelta):
         ticks = value // timedelta(microseconds=1) * 10
-        return Described(Symbol(_TIMESPAN), ticks)
+        return Described(TIMESPAN, ticks)
     return value
 
 
@@ -47,7 +48,7 @@ def _from_wire(value: object) -> object:
     try:
         if isinstance(value, Timestamp):
             return _EPOCH + timedelta(milliseconds=int(value))
-        if isinstance(value, Described) and value.descriptor == _TIMESPAN:
+        if isinstance(value, Described) and value.descriptor == TIMESPAN:
             ticks = value.value
             if type(ticks) is not int:
                 return None
@@ -61,7 +62,6 @@ def _from_wire(value: object) -> object:
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_TIMESPAN = "com.microsoft:timespan"
 
 
 class Letter:

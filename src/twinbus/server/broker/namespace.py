@@ -34,7 +34,7 @@ from twinbus.server.broker import keys
 from twinbus.server.broker.config import NamespaceConfig
 from twinbus.server.broker.entities import Entities, Entity
 from twinbus.server.broker.letter import Letter
-from twinbus.server.broker.routing import DESCRIPTION, REASON, Router, expiry
+from twinbus.server.broker.routing import Router, expiry
 from twinbus.server.broker.throttle import Bucket
 from twinbus.server.broker.turn import Turn
 from twinbus.store.base import (
@@ -50,6 +50,7 @@ from twinbus.store.base import (
     sequence_of,
 )
 from twinbus.wire.message import sections
+from twinbus.wire.message.names import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON
 from twinbus.wire.message.sections import PING_CONTENT_TYPE, Incoming
 
 log = logging.getLogger("twinbus.namespace")
@@ -324,8 +325,8 @@ class Namespace:
     def _bury_worn(self, id: int, most: int, turn: Turn) -> None:
         for stored in self.store.find(container_of(id), [sequence_of(id)]):
             marks = {
-                REASON: "MaxDeliveryCountExceeded",
-                DESCRIPTION: (
+                DEAD_LETTER_REASON: "MaxDeliveryCountExceeded",
+                DEAD_LETTER_DESCRIPTION: (
                     f"Message could not be consumed after {most} delivery attempts."
                 ),
             }
@@ -385,8 +386,8 @@ class Namespace:
             self.store.remove([stored.id])
             return
         marks = {
-            REASON: "TTLExpiredException",
-            DESCRIPTION: "The message expired and was dead lettered.",
+            DEAD_LETTER_REASON: "TTLExpiredException",
+            DEAD_LETTER_DESCRIPTION: "The message expired and was dead lettered.",
         }
         self._bury(stored, marks, turn)
 

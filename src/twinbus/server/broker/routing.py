@@ -26,11 +26,9 @@ from twinbus.store.base import (
     is_sub_queue,
 )
 from twinbus.wire.message import sections
+from twinbus.wire.message.names import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON
 
 log = logging.getLogger("twinbus.routing")
-
-REASON = "DeadLetterReason"
-DESCRIPTION = "DeadLetterErrorDescription"
 
 
 def expiry(base_ms: int, ttl_ms: int | None, entity_ttl_ms: int | None) -> int | None:
@@ -240,7 +238,7 @@ class Router:
 
     @staticmethod
     def _marked(letter: Letter, reason: str, description: str) -> Letter:
-        marks = {REASON: reason, DESCRIPTION: description}
+        marks = {DEAD_LETTER_REASON: reason, DEAD_LETTER_DESCRIPTION: description}
         letter.bare = _with_marks(letter.bare, marks)
         return letter
 

@@ -33,9 +33,8 @@ from twinbus.server.amqp.management.call import (
 )
 from twinbus.server.broker.lock_tokens import token_bytes, uuid_of
 from twinbus.server.broker.rendering import render_stored
-from twinbus.server.broker.routing import DESCRIPTION, REASON
 from twinbus.store.base import (
-    SEQUENCE_MASK,
+    SEQUENCE_MAX,
     Lock,
     SessionGrant,
     State,
@@ -44,6 +43,7 @@ from twinbus.store.base import (
     id_of,
 )
 from twinbus.wire.message import sections
+from twinbus.wire.message.names import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON
 from twinbus.wire.types import ARRAY_TIMESTAMP, Array, Int, Timestamp
 
 _RECEIVE_AND_DELETE = 0
@@ -77,7 +77,7 @@ def peek(call: Call) -> Reply:
 def _browse(call: Call, start: int, session: str | None) -> Iterator[Stored]:
     """All messages from a number on, read in portions that fit into a reply."""
     portion = _Portion(limits.PEEK_BYTES_MAX)
-    while start <= SEQUENCE_MASK:
+    while start <= SEQUENCE_MAX:
         messages = call.namespace.store.peek(
             call.container, start, portion.count, call.now_ms, session
         )
@@ -171,7 +171,7 @@ def _check_deferred(
 
 def _find(call: Call, sequence: int) -> Stored | None:
     # A larger number would reach into another container.
-    if not 0 < sequence <= SEQUENCE_MASK:
+    if not 0 < sequence <= SEQUENCE_MAX:
         return None
     found = call.namespace.store.find(call.container, [sequence])
     return found[0] if found else None
@@ -248,8 +248,8 @@ def settle(call: Call) -> Reply:
 
 def _marks(call: Call) -> dict[str, Any]:
     marks = {
-        REASON: call.arguments.optional_text("deadletter-reason"),
-        DESCRIPTION: call.arguments.optional_text("deadletter-description"),
+        DEAD_LETTER_REASON: call.arguments.optional_text("deadletter-reason"),
+        DEAD_LETTER_DESCRIPTION: call.arguments.optional_text("deadletter-description"),
     }
     return {name: value for name, value in marks.items() if value is not None}
 

@@ -33,7 +33,8 @@ from twinbus.server.amqp.management.call import (
     nothing,
 )
 from twinbus.server.broker.entities import Entity
-from twinbus.wire.types import Decimal, Described, Int, Symbol, Timestamp, ULong
+from twinbus.wire.message.names import TIMESPAN
+from twinbus.wire.types import Decimal, Described, Int, Timestamp, ULong
 
 RULE = 0x13700000004
 EMPTY_ACTION = 0x13700000005
@@ -59,7 +60,6 @@ _CORRELATION_KEYS = {
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _MICROSECOND = timedelta(microseconds=1)
-_TIMESPAN = Symbol("com.microsoft:timespan")
 
 
 def add(call: Call) -> Reply:
@@ -188,7 +188,7 @@ def _write_value(value: object) -> Any:
         return Timestamp((moment - _EPOCH) // _MILLISECOND)
     if isinstance(value, timedelta):
         # .NET counts in units of 100 nanoseconds.
-        return Described(_TIMESPAN, value // _MICROSECOND * 10)
+        return Described(TIMESPAN, value // _MICROSECOND * 10)
     return value
 
 

@@ -18,8 +18,9 @@ from twinbus.errors import (
     PeerError,
 )
 from twinbus.server.amqp.management.call import Arguments, Call, Reply, done
-from twinbus.store.base import SEQUENCE_MASK, State
+from twinbus.store.base import SEQUENCE_MAX, State
 from twinbus.wire.message import sections
+from twinbus.wire.message.names import SCHEDULED_ENQUEUE_TIME
 from twinbus.wire.message.sections import Incoming
 from twinbus.wire.types import ARRAY_LONG, Array
 
@@ -55,7 +56,7 @@ def _check_target(call: Call) -> None:
 
 
 def _is_scheduled(call: Call, sequence: int) -> bool:
-    if not 0 < sequence <= SEQUENCE_MASK:
+    if not 0 < sequence <= SEQUENCE_MAX:
         return False
     found = call.namespace.store.find(call.entity.id, [sequence])
     return any(stored.state == State.SCHEDULED for stored in found)
@@ -77,8 +78,8 @@ def _message(item: Any) -> Incoming:
         raise ArgumentError("'message' is a ping, which cannot be scheduled.")
     if message.scheduled_ms is None:
         raise ArgumentError(
-            "'message' has no x-opt-scheduled-enqueue-time. Set the time, or send it."
+            f"'message' has no {SCHEDULED_ENQUEUE_TIME}. Set the time, or send it."
         )
     if message.scheduled_ms > limits.TIME_MS_MAX:
-        raise ArgumentOutOfRange("x-opt-scheduled-enqueue-time is after year 9999.")
+        raise ArgumentOutOfRange(f"{SCHEDULED_ENQUEUE_TIME} is after year 9999.")
     return message
