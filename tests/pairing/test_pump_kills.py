@@ -16,7 +16,7 @@ import pytest
 from tests.pairing.pump_site import Namespaces, Time, Wire, message, namespaces
 from tests.pairing.test_pump_faults import Memory
 from twinbus.errors import RemoteError
-from twinbus.pairing.pump.counts import PumpCounts
+from twinbus.pairing.pump.ports import PumpCounts
 from twinbus.pairing.pump.pump import Pump
 
 COUNT = 12

@@ -26,7 +26,7 @@ from twinbus.client.transport.endpoint import Endpoint
 from twinbus.clock import ManualClock
 from twinbus.core.names import parse_address
 from twinbus.pairing.events import EventKind
-from twinbus.pairing.pump.counts import DestinationCounts, PumpCounts, total
+from twinbus.pairing.pump.ports import DestinationCounts, PumpCounts, total
 from twinbus.pairing.pump.pump import Pump, PumpSettings, Senders
 
 HOUR_MS = 3_600_000

@@ -74,8 +74,8 @@ def _acknowledge_early() -> None:
 def complete_early() -> None:
     """Break the pump, which both syphons use."""
     from twinbus.client.sender import Sender
-    from twinbus.pairing.pump.home import Destination
-    from twinbus.pairing.pump.item import Item
+    from twinbus.pairing.pump.destinations import Destination
+    from twinbus.pairing.pump.locks import Item
     from twinbus.pairing.pump.pump import Pump
     from twinbus.pairing.pump.settling import Settler
 

@@ -1,7 +1,7 @@
-"""A backlog queue on its way home, for the application's syphon and the one on Spark.
+"""Moves one backlog queue to the primary, for the application's syphon and for Spark.
 
-Read `pump.py` (chunk by chunk), `item.py` (a message in hand), `home.py` (one
-destination), `gaps.py` (order around messages that another holds), `settling.py` (what
-the backlog queue is told); then `ports.py`, `senders.py` and `counts.py`. Must not know
+Read `pump.py` (chunk by chunk), `locks.py` (messages in hand, and those that another
+receiver holds), `destinations.py` (sending, one entity at a time), `settling.py` (what
+the backlog queue is told), then `ports.py` (settings, journal, counts). Must not know
 Spark.
 """

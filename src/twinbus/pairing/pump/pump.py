@@ -25,12 +25,16 @@ from twinbus.client.connection import Connection
 from twinbus.client.message import Message
 from twinbus.errors import RemoteError, TwinbusError
 from twinbus.pairing.events import EventKind, PairingEvent
-from twinbus.pairing.pump.counts import TAKES, DestinationCounts, PumpCounts
-from twinbus.pairing.pump.gaps import Gaps
-from twinbus.pairing.pump.home import Destination
-from twinbus.pairing.pump.item import Item, LockTimes
-from twinbus.pairing.pump.ports import Journal, PumpSettings, Receipt
-from twinbus.pairing.pump.senders import Senders
+from twinbus.pairing.pump.destinations import Destination, Senders
+from twinbus.pairing.pump.locks import Gaps, Item, LockTimes
+from twinbus.pairing.pump.ports import (
+    TAKES,
+    DestinationCounts,
+    Journal,
+    PumpCounts,
+    PumpSettings,
+    Receipt,
+)
 from twinbus.pairing.pump.settling import Settler
 from twinbus.pairing.rules.classification import Kind, kind_of
 from twinbus.pairing.rules.decisions import Tell
@@ -295,7 +299,7 @@ class Pump:
         self._park(result.parked)
         self._settle_soon()
 
-    # -- what destinations say (`pump_home.Owner`) -------------------------------------
+    # -- what destinations say (`destinations.Owner`) ---------------------------------
 
     def accepted(self, destination: Destination, items: Sequence[Item]) -> None:
         """A destination took these."""

@@ -16,9 +16,8 @@ from twinbus import limits
 from twinbus.client.message import Message
 from twinbus.client.receiver import Receiver
 from twinbus.errors import RemoteError, SettleRefused
-from twinbus.pairing.pump.counts import PumpCounts
-from twinbus.pairing.pump.item import Item, LockTimes
-from twinbus.pairing.pump.ports import Journal, PumpSettings, Receipt
+from twinbus.pairing.pump.locks import Item, LockTimes
+from twinbus.pairing.pump.ports import Journal, PumpCounts, PumpSettings, Receipt
 from twinbus.pairing.rules.classification import Kind, kind_of
 from twinbus.pairing.rules.syphon_rules import DeadLetter
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from twinbus import limits
 from twinbus.pairing.errors import PairedFactoryError
 from twinbus.pairing.events import EventKind, PairingEvent
-from twinbus.pairing.pump.counts import PumpCounts, total
+from twinbus.pairing.pump.ports import PumpCounts, total
 from twinbus.pairing.pump.pump import Pump, PumpSettings, Senders
 from twinbus.pairing.rules.naming import backlog_path
 
