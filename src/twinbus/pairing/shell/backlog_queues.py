@@ -1,15 +1,22 @@
-"""Finding and making the backlog queues, through the secondary's administration client.
+"""The backlog queues of a pair: finding and making them, and whether they are drained.
 
-Each missing queue is tried three times, with a pause. One that cannot be made does not
-stop the others: its failure is an event with its cause. Takes the official
-administration client of either kind; the blocking one is called in a thread.
+`BacklogQueues` uses the secondary's administration client, the official one of either
+kind; the blocking one is called in a thread. Each missing queue is tried three times,
+with a pause. One that cannot be made does not stop the others: its failure is an event
+with its cause.
+
+`BacklogWatch` is for a pair that runs no syphon. Once something was diverted, it counts
+the messages from time to time: when the entities are healthy and the backlog is as long
+as before, no process drains it, and the application is told. It stops when the backlog
+is empty. It counts rarely, because each count costs an operation per queue.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable
+import logging
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from twinbus import limits
@@ -20,6 +27,8 @@ from twinbus.pairing.rules.naming import (
     backlog_path,
     found_indexes,
 )
+from twinbus.pairing.rules.policy import State
+from twinbus.pairing.shell.pair import Pair
 
 Report = Callable[[str, BaseException], None]
 
@@ -105,3 +114,61 @@ class BacklogQueues:
 def missing_event(path: str, cause: BaseException, now_ms: int) -> PairingEvent:
     """A backlog queue could not be made."""
     return PairingEvent(EventKind.BACKLOG_QUEUE_MISSING, path, now_ms, cause)
+
+
+_LOGGER = logging.getLogger("twinbus.pairing")
+
+
+class BacklogWatch:
+    """Looks after the backlog of one pair that runs no syphon of its own."""
+
+    def __init__(self, pair: Pair, waiting: Callable[[], Awaitable[int]]) -> None:
+        self._pair = pair
+        # How many messages the backlog holds.
+        self._waiting = waiting
+        self._task: asyncio.Task[None] | None = None
+        pair.on_diverted = self.begin
+
+    def begin(self) -> None:
+        """Something was diverted: look from now on."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._look())
+
+    def stop(self) -> None:
+        """Nobody wants to know any more."""
+        self._pair.on_diverted = None
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _look(self) -> None:
+        before: int | None = None
+        while before != 0:
+            await asyncio.sleep(limits.BACKLOG_LOOK_SECONDS)
+            if not self._all_well():
+                before = None
+                continue
+            try:
+                count = await self._waiting()
+            except Exception as error:  # noqa: BLE001
+                # The next look may succeed; until then nothing is known.
+                _LOGGER.info("The backlog could not be counted: %s", error)
+                continue
+            if before is not None and 0 < before <= count:
+                self._tell(count)
+            before = count
+
+    def _all_well(self) -> bool:
+        states = (each.state for each in self._pair.policy.entities())
+        return all(state is State.HEALTHY for state in states)
+
+    def _tell(self, count: int) -> None:
+        pair = self._pair
+        details = {"messages": count, "remedy": "run the syphon"}
+        pair.telling.tell(
+            PairingEvent(
+                EventKind.BACKLOG_STAYS,
+                pair.label,
+                pair.clock.now_ms(),
+                details=details,
+            )
+        )

@@ -38,12 +38,14 @@ from twinbus.pairing.sdk.arguments import (
     send_settings_from,
 )
 from twinbus.pairing.sdk.errors import as_sdk_error
-from twinbus.pairing.shell.backlog_queues import BacklogQueues, missing_event
-from twinbus.pairing.shell.backlog_watch import BacklogWatch
-from twinbus.pairing.shell.direct import DirectRoute
+from twinbus.pairing.shell.backlog_queues import (
+    BacklogQueues,
+    BacklogWatch,
+    missing_event,
+)
 from twinbus.pairing.shell.message_sender import MessageSender
 from twinbus.pairing.shell.pair import Pair
-from twinbus.pairing.shell.route import PairedRoute
+from twinbus.pairing.shell.route import DirectRoute, PairedRoute
 from twinbus.pairing.shell.syphon import Syphon, Which
 from twinbus.pairing.shell.telling import Listener
 

@@ -1,7 +1,7 @@
 """What an application sends with: the official sender's methods, on our transport.
 
 Owns the surface: arguments in, encoded messages on, errors out as the official client
-raises them. Where a message goes is `route.py` with a pair and `direct.py` without one.
+raises them. Where a message goes is `route.py`.
 Entering the context needs no namespace: a sender links when it first sends.
 """
 
@@ -23,9 +23,7 @@ from twinbus.pairing.rules.policy import State
 from twinbus.pairing.sdk.batch import MessageBatch
 from twinbus.pairing.sdk.conversion import payloads_of
 from twinbus.pairing.sdk.errors import as_sdk_error
-from twinbus.pairing.shell.direct import DirectRoute
-from twinbus.pairing.shell.outgoing import Outgoing, Scheduled
-from twinbus.pairing.shell.route import PairedRoute
+from twinbus.pairing.shell.route import DirectRoute, Outgoing, PairedRoute, Scheduled
 
 if TYPE_CHECKING:
     from twinbus.pairing.shell.factory import MessagingFactory

@@ -44,9 +44,8 @@ from twinbus.pairing.rules.policy import (
 )
 from twinbus.pairing.rules.rotation import Rotation
 from twinbus.pairing.rules.send_call import SendRules
-from twinbus.pairing.shell.metrics import forget, remember
 from twinbus.pairing.shell.probing import Probing
-from twinbus.pairing.shell.telling import Telling
+from twinbus.pairing.shell.telling import Telling, forget, remember
 
 if TYPE_CHECKING:
     from twinbus.pairing.shell.route import Flight

@@ -1,20 +1,32 @@
-"""The way of one send through a pair.
+"""How one send reaches its entity, with a pair and without one.
 
-While its entity is well, a send goes straight to the primary and the rules are not even
-asked (`PairedRoute.send`). If that fails, or the entity is not well, a `SendCall` says
-what to do next, step by step, and a `Flight` does it: try the primary, wait, go to a
+Owns the messages of one call (`Outgoing`) and the two routes. `DirectRoute` sends to
+the entity and nowhere else: it retries a broken connection as often as the official
+client would, asks a busy service again after ten seconds if the caller's time allows,
+and raises all other errors.
+
+`PairedRoute` sends straight to the primary while the entity is healthy, and does not
+even ask the rules. If that fails, or the entity is not healthy, a `SendCall` says what
+to do next, step by step, and a `Flight` does it: try the primary, wait, send to a
 backlog queue, give up. Nothing is decided here, and every wait ends.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
+from twinbus import limits
+from twinbus.client.management import Management
 from twinbus.client.outcome import Outcome
-from twinbus.errors import Disconnected, OperationTimeout
+from twinbus.client.sender import Sender
+from twinbus.errors import Disconnected, OperationTimeout, SendRefused
 from twinbus.pairing.errors import Moved
+from twinbus.pairing.rules import envelope
+from twinbus.pairing.rules.classification import Kind, kind_of
+from twinbus.pairing.rules.packing import check_size, with_scheduled_time
 from twinbus.pairing.rules.policy import State
 from twinbus.pairing.rules.rotation import SenderChoice
 from twinbus.pairing.rules.send_call import (
@@ -25,9 +37,139 @@ from twinbus.pairing.rules.send_call import (
     TryPrimary,
     Turn,
     Wait,
+    retry_pause_ms,
 )
-from twinbus.pairing.shell.outgoing import Outgoing
 from twinbus.pairing.shell.pair import Pair, PairedEntity
+
+
+class Outgoing:
+    """Encoded messages on their way: one, or several."""
+
+    __slots__ = ("largest_bytes", "messages")
+
+    def __init__(self, messages: bytes | list[bytes]) -> None:
+        self.messages = messages
+        # The size of the largest.
+        self.largest_bytes = (
+            len(messages) if isinstance(messages, bytes) else max(map(len, messages))
+        )
+
+    @property
+    def size_bytes(self) -> int:
+        """What they need while they wait."""
+        if isinstance(self.messages, bytes):
+            return len(self.messages)
+        return sum(map(len, self.messages))
+
+    def each(self) -> Sequence[bytes]:
+        """One by one."""
+        return (self.messages,) if isinstance(self.messages, bytes) else self.messages
+
+    def submit(self, sender: Sender, seconds: float) -> Outcome:
+        """Put them on their way to the primary."""
+        return sender.submit(self.messages, seconds)
+
+    def failed(self, error: BaseException) -> None:
+        """They were not accepted, or not all of them."""
+        if isinstance(error, SendRefused):
+            self.messages = [self.each()[place] for place in sorted(error.failures)]
+
+    def diverted(self, path: str, now_ms: int, limit_bytes: int) -> list[bytes]:
+        """As a backlog queue takes them; raises `MessageTooLargeForBacklog`."""
+        diverted = [envelope.divert(each, path, now_ms) for each in self.each()]
+        for message in diverted:
+            check_size(message, path, limit_bytes)
+        return diverted
+
+
+class Scheduled(Outgoing):
+    """Messages for a later time. The primary alone gives numbers to cancel them by."""
+
+    __slots__ = ("_management", "numbers")
+
+    def __init__(
+        self, messages: Sequence[bytes], time_ms: int, management: Management
+    ) -> None:
+        super().__init__([with_scheduled_time(each, time_ms) for each in messages])
+        self._management = management
+        self.numbers: list[int | None] = [None] * len(messages)
+
+    def submit(self, sender: Sender, seconds: float) -> Outcome:
+        del sender
+        outcome = Outcome()
+        task = asyncio.ensure_future(self._schedule(seconds))
+
+        def take_back(future: asyncio.Future[None]) -> None:
+            if future.cancelled():
+                task.cancel()
+
+        def end(task: asyncio.Task[None]) -> None:
+            if not task.cancelled():
+                outcome.end(task.exception())
+
+        task.add_done_callback(end)
+        outcome.future.add_done_callback(take_back)
+        return outcome
+
+    async def _schedule(self, seconds: float) -> None:
+        self.numbers[:] = await self._management.schedule(self.each(), seconds)
+
+
+class DirectRoute:
+    """The way of the sends of one unpaired sender."""
+
+    __slots__ = ("_attempt_seconds", "_check", "_retries", "_sender")
+
+    def __init__(
+        self,
+        sender: Sender,
+        check: Callable[[], None],
+        retries: int,
+        attempt_seconds: float,
+    ) -> None:
+        self._sender = sender
+        # Raises once the factory takes no more sends.
+        self._check = check
+        self._retries = retries
+        self._attempt_seconds = attempt_seconds
+
+    @property
+    def sender(self) -> Sender:
+        return self._sender
+
+    async def send(self, work: Outgoing, within_seconds: float | None) -> bool:
+        """Bring it across, or raise why not."""
+        loop = asyncio.get_running_loop()
+        end = None if within_seconds is None else loop.time() + within_seconds
+        failures = 0
+        while True:
+            seconds = self._attempt_seconds
+            if end is not None:
+                seconds = min(seconds, max(end - loop.time(), 0))
+            try:
+                await work.submit(self._sender, seconds)
+            except Exception as error:
+                work.failed(error)
+                failures += 1
+                pause_seconds = _pause_seconds(kind_of(error), failures)
+                if pause_seconds is None or failures > self._retries:
+                    raise
+                if end is not None and loop.time() + pause_seconds >= end:
+                    raise
+            else:
+                return True
+            await asyncio.sleep(pause_seconds)
+            self._check()
+
+
+def _pause_seconds(kind: Kind, failures: int) -> float | None:
+    """How long to wait before another attempt; None: there is none."""
+    if kind is Kind.CONNECTION:
+        chance = random.random()  # noqa: S311
+        return retry_pause_ms(failures, at_once=True, chance=chance) / 1000
+    if kind is Kind.BUSY:
+        return limits.SERVER_BUSY_PAUSE_MS / 1000
+    return None
 
 
 class PairedRoute:
