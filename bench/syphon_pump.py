@@ -18,7 +18,7 @@ from twinbus import limits
 from twinbus.client.connection import Connection
 from twinbus.pairing.pump.pump import Pump, Senders
 from twinbus.spark.syphon_job.journal import QueueJournal
-from twinbus.spark.syphon_job.journal_storage import Storage, storage_at
+from twinbus.spark.syphon_job.storage import Storage, storage_at
 
 
 async def drain(home: Connection, source: Connection, storage: Storage) -> None:

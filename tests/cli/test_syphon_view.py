@@ -10,8 +10,8 @@ from rich.console import Console
 
 from twinbus.cli.pair.syphon_view import Watch, duration_text, line_of, table_of
 from twinbus.pairing.pump.ports import DestinationCounts, PumpCounts
-from twinbus.spark.syphon_job.journal_storage import FolderStorage
 from twinbus.spark.syphon_job.reports import QueueTotals, Report, Reports, Totals
+from twinbus.spark.syphon_job.storage import FolderStorage
 
 NOW = 1_700_000_000.0
 

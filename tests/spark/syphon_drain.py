@@ -24,8 +24,8 @@ import pyspark
 
 from tests.spark.syphon_pair import PRIMARY, Pair, Server
 from twinbus.cli.pair.syphon_view import Snapshot, Watch
-from twinbus.spark.syphon_job.journal_storage import storage_at
 from twinbus.spark.syphon_job.reports import Reports
+from twinbus.spark.syphon_job.storage import storage_at
 
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 _EXECUTOR = "CoarseGrainedExecutorBackend"

@@ -32,7 +32,7 @@ from twinbus.clock import SystemClock
 from twinbus.pairing.rules.envelope import divert
 from twinbus.pairing.rules.naming import backlog_path
 from twinbus.spark.syphon_job import journal
-from twinbus.spark.syphon_job.journal_storage import storage_at
+from twinbus.spark.syphon_job.storage import storage_at
 from twinbus.testing.namespace import serve_namespace
 from twinbus.wire.codec import decode, encode
 from twinbus.wire.message import sections

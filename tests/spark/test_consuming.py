@@ -14,8 +14,7 @@ from tests.spark.bus import Bus, message
 from tests.spark.reading import Stream, ids_of
 from twinbus.client.receiver import ReceiveOptions
 from twinbus.errors import ArgumentError, ConfigError
-from twinbus.spark.source.spool import Part, Spool
-from twinbus.spark.source.spooling import SpooledSlice
+from twinbus.spark.source.spool import Part, Spool, SpooledSlice
 from twinbus.testing.namespace import serve_namespace
 
 LONG = {"lock_duration": "PT5M"}

@@ -22,7 +22,7 @@ from twinbus.errors import ArgumentError
 from twinbus.pairing.pump.pump import Receipt
 from twinbus.spark.syphon_job import journal
 from twinbus.spark.syphon_job.journal import KnownReceipts, QueueJournal
-from twinbus.spark.syphon_job.journal_storage import (
+from twinbus.spark.syphon_job.storage import (
     FolderStorage,
     RolledStorage,
     Storage,
@@ -157,7 +157,7 @@ def test_a_killed_process_leaves_every_receipt_that_it_was_told_is_kept(
 import asyncio, sys
 from twinbus.pairing.pump.pump import Receipt
 from twinbus.spark.syphon_job.journal import QueueJournal
-from twinbus.spark.syphon_job.journal_storage import storage_at
+from twinbus.spark.syphon_job.storage import storage_at
 attempt = QueueJournal(storage_at({str(tmp_path)!r}), {FOLDER!r}, "victim")
 number = 0
 while True:

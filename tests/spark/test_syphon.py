@@ -38,8 +38,8 @@ from twinbus.pairing.rules.envelope import divert
 from twinbus.pairing.rules.naming import backlog_path
 from twinbus.spark.syphon_job.job import SyphonRun, check, prepare, start
 from twinbus.spark.syphon_job.journal import receipts_folder
-from twinbus.spark.syphon_job.journal_storage import storage_at
 from twinbus.spark.syphon_job.metrics import SyphonMetrics
+from twinbus.spark.syphon_job.storage import storage_at
 from twinbus.wire.message.sections import MESSAGE_ID, encode_message
 
 # Far more than it takes; the machine may have other things to do.

@@ -14,8 +14,7 @@ from tests.client.site import message
 from twinbus.core.sas import Secret, parse_connection_string, parse_token
 from twinbus.errors import RemoteError
 from twinbus.spark.syphon_job.access import Namespace, Ticket, Worker
-from twinbus.spark.syphon_job.driver import SyphonDriver
-from twinbus.spark.syphon_job.plan import QueueState, SyphonSettings
+from twinbus.spark.syphon_job.driver import QueueState, SyphonDriver, SyphonSettings
 from twinbus.spark.syphon_job.reports import QueueTotals
 from twinbus.spark.syphon_job.source import (
     SyphonJob,

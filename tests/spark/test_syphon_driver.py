@@ -33,8 +33,8 @@ from twinbus.spark.syphon_job.access import close_worker
 from twinbus.spark.syphon_job.driver import SyphonDriver
 from twinbus.spark.syphon_job.job import prepare
 from twinbus.spark.syphon_job.journal import QueueJournal
-from twinbus.spark.syphon_job.journal_storage import storage_at
 from twinbus.spark.syphon_job.reports import BUDGET, EMPTY, Report, Reports
+from twinbus.spark.syphon_job.storage import storage_at
 from twinbus.spark.syphon_job.task import run_task
 
 

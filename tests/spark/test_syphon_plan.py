@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from twinbus import limits
-from twinbus.spark.syphon_job.plan import QueueState, due, shares, slices
+from twinbus.spark.syphon_job.driver import QueueState, due, shares, slices
 
 LATER = limits.SYPHON_EMPTY_SECONDS
 

@@ -1,4 +1,4 @@
-"""The spool: what a stream has received, in files, until its batches are committed.
+"""`settle=spool`: messages are in files until the batches of a stream are committed.
 
     <location>/<entity>/<epoch>/plan.json               how many slices the batch has
     <location>/<entity>/<epoch>/<slice>-<part>.arrow    messages, as rows with locks
@@ -6,11 +6,22 @@
 
 A part is written and synced under another name and then linked, so that it appears
 whole, once, whichever attempt of a task was first. An empty part ends its slice: it
-takes the place of the next one, so that no attempt that is late can add to it.
+takes the place of the next one, so that a late attempt cannot add to it.
 
 Rule: a part is durable before one of its messages is settled, and no part is deleted
 before all of them are. So a message is in the entity, in a part, or in both, and never
-in neither. Knows no network.
+in neither.
+
+`Spool` is the files. `SpooledSlice` runs in a task: receive, write and sync a part,
+complete, hand the rows on; a batch that runs again reads its parts first. What may fail
+in between:
+
+* before the part is there: nothing was handed on, and the messages come again;
+* after that, before they are completed: they come again too, are known by number and
+  time from the parts that are not settled, and are completed without a row.
+
+`Sweeper` runs on the driver: it deletes a part when its batch is committed and its
+messages are gone from the entity.
 """
 
 from __future__ import annotations
@@ -20,13 +31,23 @@ import os
 import shutil
 import urllib.parse
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 from uuid import uuid4
 
 import pyarrow as pa
 
-from twinbus.errors import ArgumentError, ConfigError
+from twinbus import limits
+from twinbus.client.message import Message
+from twinbus.client.sync.management import Management
+from twinbus.errors import ArgumentError, ConfigError, RemoteError
+from twinbus.spark.connections import connection_for
+from twinbus.spark.schema import COLUMNS, arrow_schema
+from twinbus.spark.settling import Settler, read_lock
+from twinbus.spark.source.intake import Chunk, Intake, Share
+from twinbus.spark.source.rows import RowBatch
+from twinbus.spark.source.settings import SourceSettings
 
 _PLAN = "plan.json"
 _PART = ".arrow"
@@ -204,3 +225,130 @@ def _sync(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def spool_of(settings: SourceSettings) -> Spool:
+    """The spool that the options name."""
+    assert settings.spool is not None
+    return Spool(settings.spool, settings.path)
+
+
+class SpooledSlice:
+    """One slice of a batch, in a task."""
+
+    def __init__(self, settings: SourceSettings, share: Share) -> None:
+        self._place = settings.place
+        self._share = share
+        self._spool = spool_of(settings)
+        # Messages of parts that are not settled; looked up when one may be among them.
+        self._known: set[Key] | None = None
+
+    def read(self, intake: Intake) -> Iterator[pa.RecordBatch]:
+        """The rows of the slice: what is in the spool, and then what is new."""
+        epoch, number = self._share.epoch, self._share.slice
+        following = Part(epoch, number, 0)
+        for part in self._spool.parts(epoch, number):
+            if self._spool.ends(part):
+                return
+            for batch in self._spool.read(part):
+                # An attempt before this one did not come to its end; this counts.
+                intake.have(batch.num_rows)
+                yield _without_locks(batch)
+            following = part._replace(number=part.number + 1)
+        for chunk in intake.chunks(kept=False):
+            batch = self._keep(chunk, following)
+            if batch is not None:
+                yield _without_locks(batch)
+                following = following._replace(number=following.number + 1)
+        self._spool.end(following)
+
+    def _keep(self, chunk: Chunk, part: Part) -> pa.RecordBatch | None:
+        """Write a chunk into a part and complete it; None if it was all known."""
+        rows = RowBatch(self._place, locks=True)
+        kept = False
+        try:
+            known = self._known_among(chunk.messages)
+            fresh = [each for each in chunk.messages if key_of(each) not in known]
+            for message in fresh:
+                rows.add(message)
+            batch = rows.take() if fresh else None
+            if batch is not None:
+                self._spool.publish(part, batch)
+            kept = True
+        finally:
+            if not kept:
+                with suppress(RemoteError):
+                    chunk.receiver.abandon(chunk.messages)
+        try:
+            chunk.receiver.complete(chunk.messages)
+        except RemoteError:
+            # They are in the part, so nothing is lost. Those that come again are known.
+            return batch
+        if batch is not None:
+            self._spool.settle(part)
+        return batch
+
+    def _known_among(self, messages: list[Message]) -> set[Key]:
+        """What is in a part that is not settled; only its completion was lost."""
+        if self._known is None or any(each.delivery_count > 0 for each in messages):
+            self._known = self._spool.unsettled()
+        return self._known
+
+
+def key_of(message: Message) -> Key:
+    """A message by its number and its time."""
+    return Key(message.sequence_number, (message.enqueued_ms or 0) * 1000)
+
+
+def _without_locks(batch: pa.RecordBatch) -> pa.RecordBatch:
+    columns = [batch.column(name) for name in COLUMNS]
+    return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(locks=False))
+
+
+class Sweeper:
+    """Removes what is no longer needed, on the driver."""
+
+    def __init__(self, settings: SourceSettings) -> None:
+        self._settings = settings
+        self.spool = spool_of(settings)
+
+    def sweep(self, committed: int) -> None:
+        """Delete the batches up to one, as far as their messages are gone."""
+        for epoch in self.spool.epochs():
+            if epoch > committed:
+                raise ConfigError(
+                    f"Option 'spoolLocation': it holds batch {epoch}, which the "
+                    f"checkpoint of this query does not know (it is at {committed}). "
+                    "The messages in it are no longer in the entity. Use the "
+                    "checkpoint that belongs to it, or another folder."
+                )
+            if all(self._settle(part) for part in self.spool.unsettled_parts(epoch)):
+                self.spool.remove(epoch)
+
+    def _settle(self, part: Part) -> bool:
+        """Complete what was not known to be; True if all of it is gone."""
+        locks = self.spool.locks(part)
+        connection = connection_for(self._settings.access)
+        left = self._left(connection.management(self._settings.path), set(locks))
+        if left:
+            if self._settings.sessions:
+                # Only who holds the session can; they come again when nobody does.
+                return False
+            held = [read_lock(locks[key]) for key in left]
+            if Settler(connection).complete(held):
+                return False
+        self.spool.settle(part)
+        return True
+
+    def _left(self, management: Management, keys: set[Key]) -> set[Key]:
+        """Those of some messages that the entity still holds."""
+        found: set[Key] = set()
+        following = min(key.sequence for key in keys)
+        last = max(key.sequence for key in keys)
+        while following <= last:
+            page = management.peek(limits.PEEK_MESSAGES_MAX, following)
+            if not page:
+                break
+            found |= keys & {key_of(each) for each in page}
+            following = page[-1].sequence_number + 1
+        return found

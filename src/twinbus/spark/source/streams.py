@@ -43,7 +43,7 @@ from twinbus.spark.source.browsing import (
 from twinbus.spark.source.intake import Chunk, Intake, Share
 from twinbus.spark.source.rows import RowBatch
 from twinbus.spark.source.settings import SINK, SPOOL, SourceSettings
-from twinbus.spark.source.spooling import SpooledSlice, Sweeper
+from twinbus.spark.source.spool import SpooledSlice, Sweeper
 from twinbus.spark.source.watching import Watch
 
 _SESSIONS_PAGE = 100

@@ -1,14 +1,20 @@
-"""The syphon's driver: says whether there is work, and when the backlog is drained.
+"""The syphon's driver: which tasks come next, and when the backlog is drained.
 
 Owns the answer for every micro-batch. While tasks come back with time or messages used
-up, there is more to do, and nobody is asked. When all of them have found their queues
+up, there is more to do, and no queue is asked. When all of them have found their queues
 empty, the queues are asked: drained means that nothing is ready and nothing is locked.
-What is locked comes back when its lock ends, so then it waits. With nothing left it
-waits in long receives, one for each queue, four times an hour, until a message comes,
-which it leaves where it is. Receipts of queues that are empty are packed away.
+A locked message comes back when its lock ends, so then the driver waits. With nothing
+left it waits in long receives, one for each queue, four times an hour, until a message
+comes, which it leaves where it is. Receipts of queues that are empty are packed.
 
-Trouble with the secondary is waited out here, because an error in the driver's part of
-a source ends the query. Runs in an event loop of its own; knows nothing about Spark.
+Also owns how work is shared among tasks (`due`, `slices`, `shares`: no I/O). With order
+kept, a backlog queue is one task, the deepest first. Without, the queues are cut into
+as many slices as run at once, by depth; several tasks then compete for one queue. A
+limit of messages is divided among the tasks. A queue that was found empty is left out
+for a while, as long as others have work.
+
+Errors of the secondary are retried here, because an error in the driver's part of a
+source ends the query. Runs in an event loop of its own; knows nothing about Spark.
 """
 
 from __future__ import annotations
@@ -16,7 +22,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from twinbus import limits
@@ -26,18 +33,10 @@ from twinbus.errors import RemoteError
 from twinbus.pairing.errors import NoBacklogQueue
 from twinbus.pairing.rules.classification import Verdict, kind_of
 from twinbus.pairing.rules.naming import MIDDLE
+from twinbus.pairing.rules.syphon_rules import TTL_REMAINING
 from twinbus.spark.syphon_job import journal
-from twinbus.spark.syphon_job.access import Namespace
+from twinbus.spark.syphon_job.access import Namespace, Ticket
 from twinbus.spark.syphon_job.backlog import Backlog
-from twinbus.spark.syphon_job.journal_storage import storage_at
-from twinbus.spark.syphon_job.plan import (
-    QueueState,
-    SyphonSettings,
-    Task,
-    due,
-    shares,
-    slices,
-)
 from twinbus.spark.syphon_job.reports import (
     AWAY,
     EMPTY,
@@ -47,9 +46,87 @@ from twinbus.spark.syphon_job.reports import (
     Reports,
     Totals,
 )
+from twinbus.spark.syphon_job.storage import storage_at
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SyphonSettings:
+    """How a syphon works; the same for all of its tasks. Nothing in it is secret."""
+
+    # What stands for the primary in the paths of backlog queues.
+    primary: str
+    # The journal's location, and the folder of this pair of namespaces in it.
+    journal: str
+    pair: str
+    # This start of the syphon; names its reports.
+    run: str
+    # Messages that a task may have in hand, and may send twice if it is killed.
+    chunk: int = 2 * limits.SYPHON_CHUNK_MESSAGES
+    keep_order: bool = True
+    # How many tasks to plan for, if order is not kept.
+    parallelism: int = 2
+    task_budget_seconds: float = 10.0
+    # Messages of one micro-batch, about; None for as many as the budgets allow.
+    messages_max: int | None = None
+    ttl_rule: str = TTL_REMAINING
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One task: a backlog queue or a slice of one, and what lets the task in."""
+
+    settings: SyphonSettings
+    epoch: int
+    index: int
+    slice: int
+    queue: str
+    # What the queue holds, as far as the driver knows.
+    depth: int
+    primary: Ticket
+    secondary: Ticket
+    messages_max: int | None
+
+
+@dataclass(slots=True)
+class QueueState:
+    """What the driver knows of one backlog queue."""
+
+    depth: int = 0
+    # Its last tasks ended for want of time or messages, not because it was empty.
+    has_more: bool = True
+    # When its last task found nothing; by a monotonic clock, in seconds.
+    empty_at: float = 0.0
+
+
+def due(states: Mapping[int, QueueState], now: float) -> list[int]:
+    """The queues to plan tasks for, the deepest first."""
+    chosen = [
+        index
+        for index, state in states.items()
+        if state.has_more or now - state.empty_at >= limits.SYPHON_EMPTY_SECONDS
+    ]
+    return sorted(chosen, key=lambda index: (-states[index].depth, index))
+
+
+def slices(depths: Mapping[int, int], wanted: int) -> list[tuple[int, int]]:
+    """Queues and numbers of slices: one for each queue, the rest by depth."""
+    counts = dict.fromkeys(depths, 1)
+    for _ in range(wanted - len(counts)):
+        # The next goes where a slice has most to do.
+        deepest = max(counts, key=lambda index: (depths[index] / counts[index], -index))
+        counts[deepest] += 1
+    return [(index, number) for index in depths for number in range(counts[index])]
+
+
+def shares(messages_max: int | None, tasks: int) -> Sequence[int | None]:
+    """How many messages each task may take; at least one."""
+    if messages_max is None:
+        return [None] * tasks
+    share, rest = divmod(messages_max, tasks)
+    return [max(share + (number < rest), 1) for number in range(tasks)]
 
 
 def is_transient(error: RemoteError) -> bool:

@@ -32,9 +32,9 @@ from twinbus.pairing.rules.syphon_rules import TTL_REMAINING, TTL_RULES
 from twinbus.spark.options import Access, Options
 from twinbus.spark.syphon_job.access import Namespace
 from twinbus.spark.syphon_job.backlog import Backlog
-from twinbus.spark.syphon_job.journal_storage import storage_at
-from twinbus.spark.syphon_job.plan import SyphonSettings
+from twinbus.spark.syphon_job.driver import SyphonSettings
 from twinbus.spark.syphon_job.reports import Reports
+from twinbus.spark.syphon_job.storage import storage_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -27,7 +27,7 @@ from pyarrow import parquet
 
 from twinbus import limits
 from twinbus.pairing.pump.pump import Receipt
-from twinbus.spark.syphon_job.journal_storage import Appender, Storage
+from twinbus.spark.syphon_job.storage import Appender, Storage
 
 SCHEMA = pa.schema(
     [

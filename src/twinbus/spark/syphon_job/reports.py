@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from twinbus.pairing.pump.ports import DestinationCounts, PumpCounts
-from twinbus.spark.syphon_job.journal_storage import Storage
+from twinbus.spark.syphon_job.storage import Storage
 
 # Why a task ended. After these there may be more to do at once.
 BUDGET = "budget"

@@ -1,7 +1,7 @@
 """The syphon as a streaming source: what Spark calls, and nothing more.
 
     offset     {"epoch": n}: micro-batches so far; the truth is in the queues
-    partition  one task of `plan.py`
+    partition  one task of `driver.py`
     row        what one task did; messages themselves never come through here
 
 Spark pickles the source and its reader into every task. So the class that is registered
@@ -26,8 +26,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from twinbus.spark.syphon_job.access import Namespace
-from twinbus.spark.syphon_job.driver import SyphonDriver
-from twinbus.spark.syphon_job.plan import SyphonSettings, Task
+from twinbus.spark.syphon_job.driver import SyphonDriver, SyphonSettings, Task
 from twinbus.spark.syphon_job.reports import Report
 from twinbus.spark.syphon_job.task import run_task
 

@@ -22,10 +22,8 @@ from twinbus.clock import SystemClock
 from twinbus.errors import ArgumentError, RemoteError
 from twinbus.pairing.pump.pump import Pump, PumpSettings
 from twinbus.spark.syphon_job.access import Worker, worker
-from twinbus.spark.syphon_job.driver import is_transient
+from twinbus.spark.syphon_job.driver import Task, is_transient
 from twinbus.spark.syphon_job.journal import QueueJournal, receipts_folder
-from twinbus.spark.syphon_job.journal_storage import storage_at
-from twinbus.spark.syphon_job.plan import Task
 from twinbus.spark.syphon_job.reports import (
     AWAY,
     BUDGET,
@@ -35,6 +33,7 @@ from twinbus.spark.syphon_job.reports import (
     Report,
     Reports,
 )
+from twinbus.spark.syphon_job.storage import storage_at
 
 
 def run_task(task: Task) -> Report:
