@@ -257,6 +257,9 @@ ATTEMPT_MS_MAX = 30_000
 # seldom enough that a thousand senders do not hammer a server that starts.
 RETRY_PAUSE_MS_MIN = 250
 RETRY_PAUSE_MS_MAX = 5_000
+# Doublings of a pause: beyond this every pause is at its longest anyway, and the number
+# stays small however often something has failed.
+RETRY_DOUBLINGS_MAX = 16
 # What the service asks for when it says that it is busy.
 SERVER_BUSY_PAUSE_MS = 10_000
 # Sends that wait for a suspect entity, in one factory.
@@ -307,8 +310,8 @@ SYPHON_EMPTY_SECONDS = 30.0
 # How often a task says how far it is.
 SYPHON_REPORT_SECONDS = 1.0
 # When a namespace cannot be reached: the pause, doubled up to the second.
-SYPHON_PAUSE_SECONDS_MIN = 0.5
-SYPHON_PAUSE_SECONDS_MAX = 15.0
+SYPHON_PAUSE_MS_MIN = 500
+SYPHON_PAUSE_MS_MAX = 15_000
 
 # -- the pumps of the syphon -----------------------------------------------------------
 
@@ -355,8 +358,8 @@ SOURCE_SESSION_SECONDS = 0.25
 # Sessions of one micro-batch; each costs a link.
 BATCH_SESSIONS_MAX = 10_000
 # Between attempts to reach a namespace that is away: doubled up to the second.
-AWAY_PAUSE_SECONDS_MIN = 0.5
-AWAY_PAUSE_SECONDS_MAX = 10.0
+AWAY_PAUSE_MS_MIN = 500
+AWAY_PAUSE_MS_MAX = 10_000
 # Rows that are encoded before they are sent, in bytes: a few full batches.
 SINK_BUFFER_BYTES = 2 * 1024 * 1024
 

@@ -16,7 +16,6 @@ from twinbus.pairing.rules.send_call import (
     TryBacklog,
     TryPrimary,
     Wait,
-    retry_pause_ms,
 )
 
 # -- to the primary ----------------------------------------------------------------
@@ -85,15 +84,6 @@ def test_a_connection_fault_is_retried_at_once_and_then_with_back_off() -> None:
 
     assert isinstance(call.primary_failed(LOST, T0).step, TryPrimary)
     assert call.primary_failed(LOST, T0).step == Wait(T0 + limits.RETRY_PAUSE_MS_MIN)
-
-
-def test_the_pause_doubles_with_jitter_up_to_a_limit() -> None:
-    assert [retry_pause_ms(n, True, 0.0) for n in range(1, 9)] == [
-        *(0, 250, 500, 1_000, 2_000, 4_000, 5_000, 5_000)
-    ]
-    assert retry_pause_ms(1, False, 0.0) == 250
-    assert retry_pause_ms(2, True, 0.999) == 125
-    assert retry_pause_ms(10_000, True, 0.0) == 5_000
 
 
 def test_a_send_that_is_woken_too_early_waits_on() -> None:

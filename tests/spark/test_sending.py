@@ -10,7 +10,7 @@ import pytest
 from tests.spark.bus import Bus, message
 from twinbus.client.sync.connection import Connection
 from twinbus.errors import OperationTimeout, RemoteError, TwinbusError
-from twinbus.spark.sink.sending import Letter, Patience, Sending
+from twinbus.spark.sink.sending import Letter, Sending, WaitBudget
 from twinbus.testing.namespace import ServedNamespace, serve_namespace
 
 
@@ -35,7 +35,7 @@ def sending(
 ) -> Iterator[Sending]:
     made = Sending(
         connection,
-        Patience(seconds, outcome.pauses.append),
+        WaitBudget(seconds, outcome.pauses.append),
         outcome.refuse,
         outcome.renew,
     )
@@ -134,7 +134,9 @@ def test_a_busy_service_is_asked_again_after_ten_seconds(
         throttled.advance(seconds)
 
     with Connection.from_connection_string(throttled.connection_string) as connection:
-        made = Sending(connection, Patience(300, pause), outcome.refuse, outcome.renew)
+        made = Sending(
+            connection, WaitBudget(300, pause), outcome.refuse, outcome.renew
+        )
         for _ in range(4):
             made.send("orders", letters(10))
         made.close()

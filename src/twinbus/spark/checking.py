@@ -15,9 +15,8 @@ from twinbus.client.sync.connection import Connection
 from twinbus.core.names import parse_address
 from twinbus.errors import ArgumentError, RemoteError, TwinbusError
 from twinbus.pairing.rules.classification import Kind, kind_of
-from twinbus.spark.connections import connection_for
+from twinbus.spark.connections import ask_until_answered, connection_for
 from twinbus.spark.options import Access
-from twinbus.spark.patience import patiently
 
 _checked: set[tuple[object, ...]] = set()
 
@@ -67,7 +66,7 @@ def check_send(access: Access, path: str | None, wait_seconds: float = 0.0) -> N
         return
 
     def knock(connection: Connection) -> None:
-        patiently(lambda: _open(connection, path), wait_seconds)
+        ask_until_answered(lambda: _open(connection, path), wait_seconds)
 
     _ask(access, path or "", "Send", knock)
     _checked.add(key)

@@ -2,18 +2,27 @@
 
 Spark starts a worker for many tasks one after the other; to connect for each would cost
 more than a small task. A worker that was forked has no use for its parent's, so the
-process is part of the key. Knows nothing about what a connection is used for.
+process is part of the key. Also owns asking a namespace until it answers, by the rules
+of `pairing/rules/retry.py`. Knows nothing about what is asked.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import threading
+from collections.abc import Callable
+from typing import TypeVar
 
 from twinbus.client.sync.connection import Connection
+from twinbus.errors import RemoteError
+from twinbus.pairing.rules.retry import SPARK_BACKOFF, is_transient
 from twinbus.spark.options import Access
 
+_T = TypeVar("_T")
+
+_log = logging.getLogger(__name__)
 _lock = threading.Lock()
 _kept: dict[tuple[int, str], Connection] = {}
 
@@ -41,3 +50,27 @@ def close_connections() -> None:
         _kept.clear()
     for connection in kept:
         connection.close()
+
+
+def ask_until_answered(
+    ask: Callable[[], _T], within_seconds: float | None = None
+) -> _T:
+    """Ask again after transient errors, so long in all; None: without an end.
+
+    Any other error is raised at once.
+    """
+    failures = 0
+    left_seconds = within_seconds
+    while True:
+        try:
+            return ask()
+        except RemoteError as error:
+            failures += 1
+            pause_seconds = SPARK_BACKOFF.pause_ms(failures) / 1000
+            is_over = left_seconds is not None and left_seconds < pause_seconds
+            if is_over or not is_transient(error):
+                raise
+            _log.warning("The namespace is asked again: %s", error)
+        threading.Event().wait(pause_seconds)
+        if left_seconds is not None:
+            left_seconds -= pause_seconds

@@ -17,6 +17,7 @@ from twinbus import limits
 from twinbus.client.settlement import COMPLETE, Settlement, abandon
 from twinbus.client.sync.connection import Connection
 from twinbus.errors import ArgumentError, LockLost, RemoteError
+from twinbus.pairing.rules.retry import halves
 
 _ABANDON = abandon()
 
@@ -87,9 +88,8 @@ class Settler:
         except RemoteError as error:
             if len(tokens) == 1 or error.condition != LockLost.condition:
                 return len(tokens)
-            middle = len(tokens) // 2
-            return self._settle_some(path, tokens[:middle], settlement) + (
-                self._settle_some(path, tokens[middle:], settlement)
+            return sum(
+                self._settle_some(path, part, settlement) for part in halves(tokens)
             )
         return 0
 

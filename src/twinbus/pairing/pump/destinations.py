@@ -31,16 +31,14 @@ from twinbus.errors import (
     TwinbusError,
 )
 from twinbus.pairing.pump.locks import Item
-from twinbus.pairing.rules.classification import Kind, kind_of
 from twinbus.pairing.rules.envelope import REASON_ALIAS
+from twinbus.pairing.rules.retry import halves, is_of_one_message
 from twinbus.pairing.rules.syphon_rules import DeadLetter, Rest, after_failure
 
 # What a batch adds to its messages: a section for each, and an envelope that repeats
 # id, session and partition key of the first one, of 128 characters each.
 _SECTION_BYTES = 8
 _ENVELOPE_BYTES = 2048
-# Faults of the entity: the neighbours need not be tried.
-_ALL_ALIKE = frozenset((Kind.MISSING, Kind.DISABLED))
 
 
 class Owner(Protocol):
@@ -137,11 +135,11 @@ class Destination:
                 waiting = [*refused, *left, *self._clear()]
                 self._owner.rests(self, verdict, waiting, error)
                 return
-            if len(refused) == 1 or kind_of(error) in _ALL_ALIKE:
-                self._owner.refused(refused, verdict)
+            if len(refused) > 1 and is_of_one_message(error):
+                parts.extendleft(reversed(halves(refused)))
             else:
-                half = len(refused) // 2
-                parts.extendleft((refused[half:], refused[:half]))
+                # Alone, or refused by the entity, which would refuse the others too.
+                self._owner.refused(refused, verdict)
 
     async def _attempt(
         self, sender: Sender, items: list[Item]

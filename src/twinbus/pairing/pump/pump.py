@@ -38,6 +38,7 @@ from twinbus.pairing.pump.ports import (
 from twinbus.pairing.pump.settling import Settler
 from twinbus.pairing.rules.classification import Kind, kind_of
 from twinbus.pairing.rules.decisions import Tell
+from twinbus.pairing.rules.retry import RECEIVE_BACKOFF, is_transient
 from twinbus.pairing.rules.syphon_rules import (
     DeadLetter,
     Lanes,
@@ -441,14 +442,11 @@ class Pump:
             self._settings.on_event(
                 PairingEvent(event, self.queue_path, now_ms, error, details)
             )
-        if kind is Kind.BUSY:
-            return limits.SERVER_BUSY_PAUSE_MS / 1000
-        if kind not in (Kind.CONNECTION, Kind.TIMEOUT, Kind.SERVICE):
+        if not is_transient(error):
             return limits.QUEUE_PAUSE_MS_MAX / 1000
-        pause_ms = limits.RETRY_PAUSE_MS_MIN * 2.0 ** min(failures - 1, 20)
-        pause_ms = min(pause_ms, limits.DESTINATION_PAUSE_MS_MAX)
-        # So that many pumps do not come back at the same moment.
-        return pause_ms * random.uniform(0.5, 1) / 1000  # noqa: S311
+        jitter = random.random()  # noqa: S311
+        busy = kind is Kind.BUSY
+        return RECEIVE_BACKOFF.pause_ms(failures, jitter=jitter, busy=busy) / 1000
 
 
 _SETTLING = object()

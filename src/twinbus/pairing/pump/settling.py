@@ -12,17 +12,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from twinbus import limits
 from twinbus.client.message import Message
 from twinbus.client.receiver import Receiver
 from twinbus.errors import RemoteError, SettleRefused
 from twinbus.pairing.pump.locks import Item, LockTimes
 from twinbus.pairing.pump.ports import Journal, PumpCounts, PumpSettings, Receipt
-from twinbus.pairing.rules.classification import Kind, kind_of
+from twinbus.pairing.rules.retry import SEND_BACKOFF, halves, is_transient
 from twinbus.pairing.rules.syphon_rules import DeadLetter
 
-# The queue could not be asked; another try may succeed.
-_TRANSIENT = frozenset((Kind.CONNECTION, Kind.TIMEOUT, Kind.SERVICE, Kind.BUSY))
 # Tokens of one request.
 _TOKENS_MAX = 500
 
@@ -89,7 +86,7 @@ class Settler:
     # -- how ---------------------------------------------------------------------------
 
     async def _complete(self, items: list[Item]) -> None:
-        pause_seconds = limits.RETRY_PAUSE_MS_MIN / 1000
+        attempts = 0
         while items:
             # Neighbours are settled with one frame.
             items.sort(key=_delivery_id)
@@ -98,15 +95,15 @@ class Settler:
             again = [
                 item
                 for item, error in failures.items()
-                if kind_of(error) in _TRANSIENT and item.locked_ms > since_ms
+                if is_transient(error) and item.locked_ms > since_ms
             ]
             self._counts.late += len(failures) - len(again)
             kept = set(again)
             self._gone([item for item in items if item not in kept])
             items = again
             if items:
-                await self._settings.sleep(pause_seconds)
-                pause_seconds = min(2 * pause_seconds, limits.RETRY_PAUSE_MS_MAX / 1000)
+                attempts += 1
+                await self._settings.sleep(SEND_BACKOFF.pause_ms(attempts) / 1000)
 
     async def _dead_letter(self, items: list[Item], verdict: DeadLetter) -> None:
         async def dead_letter(messages: Sequence[Message]) -> None:
@@ -141,7 +138,7 @@ class Settler:
                 error = failures.get(item)
                 if error is None:
                     item.lock(asked_ms, self._locks.longest_ms)
-                elif kind_of(error) not in _TRANSIENT:
+                elif not is_transient(error):
                     item.lose()
 
     async def _settle(
@@ -172,13 +169,12 @@ class Settler:
         """A request that does all or nothing, until each has its own answer."""
         failures = await _call(items, call)
         errors = failures.values()
-        if len(items) == 1 or any(kind_of(error) in _TRANSIENT for error in errors):
+        if len(items) == 1 or any(map(is_transient, errors)):
             return failures
         if not failures:
             return {}
-        half = len(items) // 2
         first, second = await asyncio.gather(
-            self._halving(items[:half], call), self._halving(items[half:], call)
+            *(self._halving(part, call) for part in halves(items))
         )
         return first | second
 

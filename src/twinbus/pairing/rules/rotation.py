@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from twinbus import limits
 from twinbus.pairing.events import EventKind, PairingEvent
 from twinbus.pairing.rules.classification import Kind
 from twinbus.pairing.rules.decisions import Decision, ProbeQueue, Tell
 from twinbus.pairing.rules.naming import backlog_path
+from twinbus.pairing.rules.retry import QUEUE_BACKOFF
 
 # Takes n, returns one of 0..n-1: `random.Random.randrange`.
 Chance = Callable[[int], int]
@@ -35,13 +35,13 @@ class QueueStatus:
 
 
 class _Queue:
-    __slots__ = ("accepted", "cause", "pause_ms", "probe_ms")
+    __slots__ = ("accepted", "cause", "failures", "probe_ms")
 
     def __init__(self) -> None:
         self.accepted = 0
         self.cause: BaseException | None = None
-        # The pause if it fails now.
-        self.pause_ms = limits.QUEUE_PAUSE_MS_MIN
+        # Since it last took a message.
+        self.failures = 0
         # When it is probed; None while it is in the rotation.
         self.probe_ms: int | None = None
 
@@ -73,7 +73,7 @@ class Rotation:
         """A queue took messages: it is as good as new."""
         queue = self._queues[index]
         queue.accepted += count
-        queue.pause_ms = limits.QUEUE_PAUSE_MS_MIN
+        queue.failures = 0
 
     def failed(
         self, index: int, kind: Kind, cause: BaseException, now_ms: int
@@ -84,14 +84,11 @@ class Rotation:
         if queue.probe_ms is not None:
             # Sends that were under way together fail together.
             return []
-        pause_ms = queue.pause_ms
-        if kind is Kind.BUSY:
-            pause_ms = max(pause_ms, limits.SERVER_BUSY_PAUSE_MS)
-        self._take_out(queue, now_ms + pause_ms)
+        due_ms = self._take_out(queue, now_ms, busy=kind is Kind.BUSY)
         event = PairingEvent(
             EventKind.BACKLOG_QUEUE_OUT, self.path(index), now_ms, cause
         )
-        return [Tell(event), ProbeQueue(index, now_ms + pause_ms)]
+        return [Tell(event), ProbeQueue(index, due_ms)]
 
     def probe_ended(
         self, index: int, cause: BaseException | None, now_ms: int
@@ -102,17 +99,20 @@ class Rotation:
             return []
         if cause is not None:
             queue.cause = cause
-            due_ms = now_ms + queue.pause_ms
-            self._take_out(queue, due_ms)
-            return [ProbeQueue(index, due_ms)]
+            return [ProbeQueue(index, self._take_out(queue, now_ms))]
         queue.probe_ms = None
         event = PairingEvent(EventKind.BACKLOG_QUEUE_IN, self.path(index), now_ms)
         return [Tell(event)]
 
     @staticmethod
-    def _take_out(queue: _Queue, due_ms: int) -> None:
-        queue.probe_ms = due_ms
-        queue.pause_ms = min(2 * queue.pause_ms, limits.QUEUE_PAUSE_MS_MAX)
+    def _take_out(queue: _Queue, now_ms: int, *, busy: bool = False) -> int:
+        """Take a queue out; returns when to probe it."""
+        queue.failures += 1
+        pause_ms = QUEUE_BACKOFF.pause_ms(queue.failures)
+        if busy:
+            pause_ms = max(pause_ms, QUEUE_BACKOFF.pause_ms(0, busy=True))
+        queue.probe_ms = now_ms + pause_ms
+        return queue.probe_ms
 
     def status(self) -> list[QueueStatus]:
         """What is known of every queue."""

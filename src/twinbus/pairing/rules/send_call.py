@@ -43,6 +43,7 @@ from twinbus.pairing.rules.classification import (
 from twinbus.pairing.rules.decisions import Decision, Wake
 from twinbus.pairing.rules.holding import Place
 from twinbus.pairing.rules.policy import Attempt, EntityPolicy, State
+from twinbus.pairing.rules.retry import SEND_BACKOFF
 from twinbus.pairing.rules.rotation import Rotation, SenderChoice
 
 # -- steps -------------------------------------------------------------------------
@@ -92,20 +93,6 @@ class Turn:
 
     step: Step
     decisions: list[Decision] = field(default_factory=list)
-
-
-def retry_pause_ms(failures: int, at_once: bool, chance: float) -> int:
-    """How long to wait after so many failures in a row.
-
-    Nothing after a first fault of the connection. Then twice as long each time, less
-    up to a half by chance, so that senders do not come back all together.
-    """
-    doublings = failures - 2 if at_once else failures - 1
-    if doublings < 0:
-        return 0
-    longest = limits.RETRY_PAUSE_MS_MAX
-    pause_ms = min(limits.RETRY_PAUSE_MS_MIN << min(doublings, 16), longest)
-    return round(pause_ms * (1 - chance / 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +302,10 @@ class SendCall:
     def _after_counted(self, kind: Kind, now_ms: int) -> Turn:
         self._failures += 1
         at_once = kind is Kind.CONNECTION
-        pause_ms = retry_pause_ms(self._failures, at_once, self._rules.chance())
+        # A first fault of the connection is retried without a pause.
+        pause_ms = SEND_BACKOFF.pause_ms(
+            self._failures - at_once, jitter=self._rules.chance()
+        )
         self._retry_at_ms = now_ms + pause_ms
         if self._entity.state is State.FAILED_OVER or self._is_late(now_ms):
             return self._next(now_ms)

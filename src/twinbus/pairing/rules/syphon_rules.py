@@ -30,6 +30,7 @@ from twinbus.pairing.rules.decisions import Decision, Tell
 from twinbus.pairing.rules.envelope import Aliases, Backlogged
 from twinbus.pairing.rules.envelope_fast import fast_restore
 from twinbus.pairing.rules.policy import entity_key
+from twinbus.pairing.rules.retry import DESTINATION_BACKOFF
 
 # The time in the backlog counts, or does not, as it used to be.
 TTL_REMAINING = "remaining"
@@ -191,12 +192,13 @@ LockedT = TypeVar("LockedT", bound=Locked)
 class _Lane:
     """One destination of one backlog queue."""
 
-    __slots__ = ("_ends", "_numbers", "parked", "pause_ms", "rest", "until_ms")
+    __slots__ = ("_ends", "_numbers", "failures", "parked", "rest", "until_ms")
 
     def __init__(self) -> None:
         self.rest: Rest | None = None
         self.until_ms = 0
-        self.pause_ms = limits.DESTINATION_PAUSE_MS_MIN
+        # Since it last took a message.
+        self.failures = 0
         # Messages left locked: number and end of the lock. The two heaps are ways to
         # find the first; what is no longer in `parked` is passed over.
         self.parked: dict[int, int] = {}
@@ -255,7 +257,7 @@ class Lanes:
         if lane is None:
             return
         lane.rest = None
-        lane.pause_ms = limits.DESTINATION_PAUSE_MS_MIN
+        lane.failures = 0
         if not lane.parked:
             del self._lanes[key]
 
@@ -275,10 +277,9 @@ class Lanes:
         lane = self._lanes.setdefault(entity_key(path), _Lane())
         for held in messages:
             lane.park(held)
+        lane.failures += 1
         busy = rest is Rest.BUSY
-        lane.until_ms = now_ms
-        lane.until_ms += limits.SERVER_BUSY_PAUSE_MS if busy else lane.pause_ms
-        lane.pause_ms = min(2 * lane.pause_ms, limits.DESTINATION_PAUSE_MS_MAX)
+        lane.until_ms = now_ms + DESTINATION_BACKOFF.pause_ms(lane.failures, busy=busy)
         if lane.rest is rest:
             # Told already.
             return []

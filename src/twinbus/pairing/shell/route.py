@@ -18,7 +18,6 @@ import random
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from twinbus import limits
 from twinbus.client.management import Management
 from twinbus.client.outcome import Outcome
 from twinbus.client.sender import Sender
@@ -28,6 +27,7 @@ from twinbus.pairing.rules import envelope
 from twinbus.pairing.rules.classification import Kind, kind_of
 from twinbus.pairing.rules.packing import check_size, with_scheduled_time
 from twinbus.pairing.rules.policy import State
+from twinbus.pairing.rules.retry import SEND_BACKOFF
 from twinbus.pairing.rules.rotation import SenderChoice
 from twinbus.pairing.rules.send_call import (
     Done,
@@ -37,7 +37,6 @@ from twinbus.pairing.rules.send_call import (
     TryPrimary,
     Turn,
     Wait,
-    retry_pause_ms,
 )
 from twinbus.pairing.shell.pair import Pair, PairedEntity
 
@@ -165,10 +164,11 @@ class DirectRoute:
 def _pause_seconds(kind: Kind, failures: int) -> float | None:
     """How long to wait before another attempt; None: there is none."""
     if kind is Kind.CONNECTION:
-        chance = random.random()  # noqa: S311
-        return retry_pause_ms(failures, at_once=True, chance=chance) / 1000
+        # The first fault of a connection is retried without a pause.
+        jitter = random.random()  # noqa: S311
+        return SEND_BACKOFF.pause_ms(failures - 1, jitter=jitter) / 1000
     if kind is Kind.BUSY:
-        return limits.SERVER_BUSY_PAUSE_MS / 1000
+        return SEND_BACKOFF.pause_ms(failures, busy=True) / 1000
     return None
 
 

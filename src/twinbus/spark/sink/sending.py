@@ -19,7 +19,6 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from twinbus import limits
 from twinbus.client.sync.connection import Connection
 from twinbus.client.sync.sender import Sender
 from twinbus.errors import (
@@ -30,11 +29,15 @@ from twinbus.errors import (
     TwinbusError,
 )
 from twinbus.pairing.rules.classification import Kind, kind_of
+from twinbus.pairing.rules.retry import (
+    SPARK_BACKOFF,
+    halves,
+    is_of_one_message,
+    is_transient,
+)
 
-_AGAIN_LATE = (Kind.BUSY, Kind.FULL)
-_AGAIN_SOON = (Kind.CONNECTION, Kind.TIMEOUT, Kind.SERVICE)
-_OF_THE_ENTITY = (Kind.MISSING,)
-_OF_THE_MESSAGE = (Kind.REFUSED, Kind.TOO_LARGE, Kind.MESSAGE)
+# A full entity is treated as a busy one: both take messages again later.
+_BUSY = (Kind.BUSY, Kind.FULL)
 
 
 class RowRefused(TwinbusError):
@@ -53,22 +56,21 @@ class Letter(NamedTuple):
     row: int
 
 
-class Patience:
-    """How long a task may still wait for others."""
+class WaitBudget:
+    """How long a task may still wait for a namespace."""
 
     def __init__(
         self, seconds: float, pause: Callable[[float], object] | None = None
     ) -> None:
         self._left_seconds = seconds
         self._pause = pause or threading.Event().wait
-        self._next_seconds = limits.AWAY_PAUSE_SECONDS_MIN
+        self._failures = 0
 
-    def wait(self, kind: Kind, reason: TwinbusError) -> None:
+    def wait(self, reason: TwinbusError) -> None:
         """Pause before another attempt, or give up and say why."""
-        seconds = limits.SERVER_BUSY_PAUSE_MS / 1000
-        if kind not in _AGAIN_LATE:
-            seconds = self._next_seconds
-            self._next_seconds = min(seconds * 2, limits.AWAY_PAUSE_SECONDS_MAX)
+        busy = kind_of(reason) in _BUSY
+        self._failures += not busy
+        seconds = SPARK_BACKOFF.pause_ms(self._failures, busy=busy) / 1000
         if self._left_seconds < seconds:
             raise OperationTimeout(
                 "The task's time to wait is over (option 'taskBudgetSeconds'). The "
@@ -78,8 +80,8 @@ class Patience:
         self._pause(seconds)
 
     def restore(self) -> None:
-        """Something was accepted: the next trouble starts with a short pause."""
-        self._next_seconds = limits.AWAY_PAUSE_SECONDS_MIN
+        """Something was accepted: the next failure starts with a short pause."""
+        self._failures = 0
 
 
 class Sending:
@@ -88,12 +90,12 @@ class Sending:
     def __init__(
         self,
         connection: Connection,
-        patience: Patience,
+        budget: WaitBudget,
         on_bad: Callable[[Letter, str, TwinbusError], None],
         on_pause: Callable[[], None],
     ) -> None:
         self._connection = connection
-        self._patience = patience
+        self._budget = budget
         self._on_bad = on_bad
         self._on_pause = on_pause
         self._senders: dict[str, Sender] = {}
@@ -104,7 +106,7 @@ class Sending:
         while pending:
             failures = self._attempt(entity, pending)
             if len(failures) < len(pending):
-                self._patience.restore()
+                self._budget.restore()
             pending = self._judge(entity, pending, failures)
 
     def close(self) -> None:
@@ -160,24 +162,22 @@ class Sending:
         again: dict[int, TwinbusError] = {}
         for error, places in _by_error(failures):
             kind = kind_of(error)
-            if kind in _AGAIN_LATE or kind in _AGAIN_SOON:
+            if kind in _BUSY or is_transient(error):
                 again |= dict.fromkeys(places, error)
-            elif kind in _OF_THE_ENTITY or (
-                kind in _OF_THE_MESSAGE and len(places) == 1
+            elif kind is Kind.MISSING or (
+                is_of_one_message(error) and len(places) == 1
             ):
                 for place in places:
                     self._on_bad(letters[place], entity, error)
-            elif kind in _OF_THE_MESSAGE:
-                # One of a batch is wrong. Its other half may be sound.
-                middle = len(places) // 2
-                self.send(entity, [letters[place] for place in places[:middle]])
-                self.send(entity, [letters[place] for place in places[middle:]])
+            elif is_of_one_message(error):
+                for part in halves(places):
+                    self.send(entity, [letters[place] for place in part])
             else:
                 raise error
         if again:
             reason = again[min(again)]
             self._on_pause()
-            self._patience.wait(kind_of(reason), reason)
+            self._budget.wait(reason)
         return [letters[place] for place in sorted(again)]
 
 

@@ -39,7 +39,7 @@ from twinbus.spark.sink.encoding import (
     encode_row,
     rows_of,
 )
-from twinbus.spark.sink.sending import Letter, Patience, RowRefused, Sending
+from twinbus.spark.sink.sending import Letter, RowRefused, Sending, WaitBudget
 
 _SOURCE_ACCESS = (
     "sourceConnectionString",
@@ -243,7 +243,7 @@ class _Task:
         self._settler = Settler(connection_for(settings.source))
         self._sending = Sending(
             connection_for(settings.access),
-            Patience(settings.wait_seconds),
+            WaitBudget(settings.wait_seconds),
             self._refuse,
             self._renew,
         )

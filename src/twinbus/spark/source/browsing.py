@@ -19,8 +19,7 @@ from twinbus import limits
 from twinbus.client.sync.management import Management
 from twinbus.errors import RemoteError
 from twinbus.spark.checking import explained
-from twinbus.spark.connections import connection_for
-from twinbus.spark.patience import patiently
+from twinbus.spark.connections import ask_until_answered, connection_for
 from twinbus.spark.source.rows import RowBatch
 from twinbus.spark.source.settings import SourceSettings
 
@@ -84,7 +83,7 @@ def read_range(settings: SourceSettings, wanted: Range) -> Iterator[pa.RecordBat
     while following <= wanted.last:
         # The service ends a reply by its bytes too, so it is never large.
         look = partial(management.peek, limits.PEEK_MESSAGES_MAX, following)
-        found = patiently(look, limits.BROWSE_AWAY_SECONDS)
+        found = ask_until_answered(look, limits.BROWSE_AWAY_SECONDS)
         inside = [each for each in found if each.sequence_number <= wanted.last]
         for message in inside:
             batch.add(message)
@@ -110,7 +109,7 @@ class BrowseReader(DataSourceReader):
         wanted = Range(settings.first_sequence, settings.last_sequence)
         try:
             look = partial(whole, management, wanted)
-            found = patiently(look, limits.BROWSE_AWAY_SECONDS)
+            found = ask_until_answered(look, limits.BROWSE_AWAY_SECONDS)
         except RemoteError as error:
             raise explained(error, settings.access, settings.path, "Listen") from None
         ranges = split(found, settings.parallelism)

@@ -20,7 +20,7 @@ from twinbus.client.sync.connection import Connection
 from twinbus.client.sync.receiver import Receiver
 from twinbus.errors import RemoteError, SessionCannotBeLocked, SessionLockLost
 from twinbus.pairing.rules.classification import Kind, kind_of
-from twinbus.spark.patience import passes
+from twinbus.pairing.rules.retry import is_transient
 from twinbus.spark.source.rows import BATCH_BYTES
 
 # How much longer the next chunk may be than the one before.
@@ -74,7 +74,7 @@ class Intake:
         try:
             yield from self._chunks(kept)
         except RemoteError as error:
-            if not passes(error):
+            if not is_transient(error):
                 raise
             _log.warning("The share ends early: %s", error)
 

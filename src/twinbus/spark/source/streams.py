@@ -123,9 +123,7 @@ class ConsumingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found: list[str] = []
         while len(found) < limits.BATCH_SESSIONS_MAX:
             skip = len(found)
-            page = self.watch.patiently(
-                partial(management.sessions, skip, _SESSIONS_PAGE)
-            )
+            page = self.watch.ask(partial(management.sessions, skip, _SESSIONS_PAGE))
             found += page
             if len(page) < _SESSIONS_PAGE:
                 break
@@ -146,7 +144,7 @@ class SpoolReader(ConsumingReader):
 
     def committed(self, epoch: int) -> None:
         """Files of committed batches are no longer needed."""
-        self.watch.patiently(lambda: self._sweeper.sweep(epoch))
+        self.watch.ask(lambda: self._sweeper.sweep(epoch))
 
     def slices(self, epoch: int) -> int:
         """As many as when the batch was planned first, whatever the option says."""
@@ -208,11 +206,11 @@ class PeekReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Remember what is there now."""
         self._ends = True
         start = self._settings.first_sequence
-        first = self._watch.patiently(lambda: first_from(self._management, start))
+        first = self._watch.ask(lambda: first_from(self._management, start))
         if first is None:
             self._last = 0
             return
-        self._last = self._watch.patiently(
+        self._last = self._watch.ask(
             lambda: last_from(self._management, first, self._last)
         )
 
@@ -225,7 +223,7 @@ class PeekReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         high = self._last
         if isinstance(limit, ReadMaxRows):
             high = min(high, first + limit.max_rows - 1)
-        last = self._watch.patiently(lambda: last_from(self._management, first, high))
+        last = self._watch.ask(lambda: last_from(self._management, first, high))
         return {"sequence": last}
 
     def partitions(
@@ -247,7 +245,7 @@ class PeekReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _following(self, after: int) -> int | None:
         """The first number behind another, waited for a little: a peek never waits."""
-        found = self._watch.patiently(lambda: first_from(self._management, after + 1))
+        found = self._watch.ask(lambda: first_from(self._management, after + 1))
         if found is None and not self._ends:
             threading.Event().wait(limits.SOURCE_PEEK_SECONDS)
         return found

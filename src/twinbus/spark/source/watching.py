@@ -18,8 +18,7 @@ from twinbus.client.sync.receiver import Receiver
 from twinbus.errors import DeadlineExceeded, RemoteError
 from twinbus.pairing.rules.classification import Kind, kind_of
 from twinbus.spark.checking import explained
-from twinbus.spark.connections import connection_for
-from twinbus.spark.patience import patiently
+from twinbus.spark.connections import ask_until_answered, connection_for
 from twinbus.spark.source.browsing import Range, whole
 from twinbus.spark.source.settings import SourceSettings
 
@@ -44,23 +43,23 @@ class Watch:
         """What comes from now on is for another run."""
         management = self.connection.management(self._settings.path)
         everything = Range(1, (1 << 63) - 1)
-        self._target = self.patiently(lambda: whole(management, everything)).last
+        self._target = self.ask(lambda: whole(management, everything)).last
 
     def has_work(self) -> bool:
         """Whether there is something to receive; waits a little for it."""
         look = self._session_ready if self._settings.sessions else self._ready
-        return self.patiently(look)
+        return self.ask(look)
 
     def close(self) -> None:
         """End the link."""
         if self._receiver is not None:
             self._receiver.close()
 
-    def patiently(self, ask: Callable[[], _T]) -> _T:
-        """Ask until there is an answer, whoever has to come back for that."""
+    def ask(self, question: Callable[[], _T]) -> _T:
+        """Ask until there is an answer; errors that stay say what to change."""
         settings = self._settings
         try:
-            return patiently(ask)
+            return ask_until_answered(question)
         except RemoteError as error:
             raise explained(error, settings.access, settings.path, "Listen") from None
 

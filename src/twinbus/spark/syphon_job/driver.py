@@ -31,8 +31,8 @@ from twinbus.client.connection import Connection
 from twinbus.client.transport.loop_thread import LoopThread
 from twinbus.errors import RemoteError
 from twinbus.pairing.errors import NoBacklogQueue
-from twinbus.pairing.rules.classification import Verdict, kind_of
 from twinbus.pairing.rules.naming import MIDDLE
+from twinbus.pairing.rules.retry import SYPHON_BACKOFF, is_transient
 from twinbus.pairing.rules.syphon_rules import TTL_REMAINING
 from twinbus.spark.syphon_job import journal
 from twinbus.spark.syphon_job.access import Namespace, Ticket
@@ -129,11 +129,6 @@ def shares(messages_max: int | None, tasks: int) -> Sequence[int | None]:
     return [max(share + (number < rest), 1) for number in range(tasks)]
 
 
-def is_transient(error: RemoteError) -> bool:
-    """Whether to wait and try again; if not, somebody has to change something."""
-    return kind_of(error).verdict is not Verdict.RAISE
-
-
 class SyphonDriver:
     """One syphon, from the driver's side. Not for several threads."""
 
@@ -168,7 +163,7 @@ class SyphonDriver:
         """The tasks of an epoch."""
         if not self._states:
             # The query began anew in the middle of a micro-batch.
-            self._thread.run(lambda: self._patiently(self._look))
+            self._thread.run(lambda: self._ask(self._look))
         settings = self._settings
         chosen = due(self._states, time.monotonic()) or list(self._states)
         parts = [(index, 0) for index in chosen]
@@ -210,7 +205,7 @@ class SyphonDriver:
 
     async def _has_work(self, epoch: int, *, until_empty: bool) -> bool:
         if not self._states:
-            await self._patiently(self._look)
+            await self._ask(self._look)
             self._epoch = epoch
             if any(state.depth for state in self._states.values()):
                 return True
@@ -219,9 +214,9 @@ class SyphonDriver:
             if self._reports.stop_asked():
                 return False
             if away:
-                await asyncio.sleep(limits.SYPHON_PAUSE_SECONDS_MAX)
+                await asyncio.sleep(limits.SYPHON_PAUSE_MS_MAX / 1000)
             more = [index for index, state in self._states.items() if state.has_more]
-            await self._patiently(lambda: self._measure(more))
+            await self._ask(lambda: self._measure(more))
             if more:
                 return True
         if until_empty:
@@ -253,7 +248,7 @@ class SyphonDriver:
     async def _wait_until_empty(self) -> bool:
         """Whether something can be received; False once nothing is there at all."""
         while not self._reports.stop_asked():
-            left = await self._patiently(self._left)
+            left = await self._ask(self._left)
             if not left:
                 return False
             if await self._wait(left, limits.SYPHON_LEFT_SECONDS):
@@ -263,13 +258,13 @@ class SyphonDriver:
     async def _wait_for_more(self) -> bool:
         """Whether something has come; False if nothing did for a long time."""
         if not self._drained:
-            await self._patiently(self._left)
-        await self._patiently(self._look_for_queues)
+            await self._ask(self._left)
+        await self._ask(self._look_for_queues)
         return await self._wait(set(self._states), limits.SYPHON_POLL_SECONDS)
 
     async def _wait(self, indexes: set[int], seconds: float) -> bool:
         """Wait for a message in some queues, and note where one came."""
-        arrived = await self._patiently(lambda: self._backlog.wait(indexes, seconds))
+        arrived = await self._ask(lambda: self._backlog.wait(indexes, seconds))
         for index in arrived:
             self._drained = False
             state = self._states[index]
@@ -335,19 +330,20 @@ class SyphonDriver:
         queues = list(self._totals.values())
         self._reports.write_totals(Totals(self._epoch, working, queues))
 
-    async def _patiently(self, ask: Callable[[], Awaitable[_T]]) -> _T:
+    async def _ask(self, question: Callable[[], Awaitable[_T]]) -> _T:
         """Ask the secondary until it answers."""
-        pause_seconds = limits.SYPHON_PAUSE_SECONDS_MIN
+        failures = 0
         while True:
             try:
-                return await ask()
+                return await question()
             except RemoteError as error:
                 if not is_transient(error):
                     raise
+                failures += 1
+                pause_seconds = SYPHON_BACKOFF.pause_ms(failures) / 1000
                 _log.warning(
                     "the secondary does not answer (%s); asking again in %g s",
                     error.text,
                     pause_seconds,
                 )
             await asyncio.sleep(pause_seconds)
-            pause_seconds = min(2 * pause_seconds, limits.SYPHON_PAUSE_SECONDS_MAX)

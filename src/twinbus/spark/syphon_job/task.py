@@ -15,14 +15,14 @@ import contextlib
 import os
 import socket
 import uuid
-from dataclasses import dataclass
 
 from twinbus import limits
 from twinbus.clock import SystemClock
 from twinbus.errors import ArgumentError, RemoteError
 from twinbus.pairing.pump.pump import Pump, PumpSettings
+from twinbus.pairing.rules.retry import SYPHON_BACKOFF, is_transient
 from twinbus.spark.syphon_job.access import Worker, worker
-from twinbus.spark.syphon_job.driver import Task, is_transient
+from twinbus.spark.syphon_job.driver import Task
 from twinbus.spark.syphon_job.journal import QueueJournal, receipts_folder
 from twinbus.spark.syphon_job.reports import (
     AWAY,
@@ -44,18 +44,6 @@ def run_task(task: Task) -> Report:
         return await _Running(task, here).run()
 
     return here.run(run)
-
-
-@dataclass
-class _Pause:
-    """Grows while nothing works."""
-
-    seconds: float = 0.0
-
-    async def rest(self, seconds_max: float) -> None:
-        low, high = limits.SYPHON_PAUSE_SECONDS_MIN, limits.SYPHON_PAUSE_SECONDS_MAX
-        self.seconds = min(max(2 * self.seconds, low), high)
-        await asyncio.sleep(max(min(self.seconds, seconds_max), 0))
 
 
 class _Running:
@@ -141,7 +129,7 @@ class _Running:
     async def _pump_on(self) -> str:
         """Pump until there is a reason to end, and return it."""
         loop = asyncio.get_running_loop()
-        pause = _Pause()
+        failures = 0
         while loop.time() < self._end and not self._stop_asked:
             try:
                 count = await self._pump.step(self._wait_seconds())
@@ -149,16 +137,19 @@ class _Running:
                 if not is_transient(error):
                     raise
                 self._report.trouble = error.text
-                await pause.rest(self._end - loop.time())
+                failures += 1
+                pause_seconds = SYPHON_BACKOFF.pause_ms(failures) / 1000
+                left_seconds = max(self._end - loop.time(), 0)
+                await asyncio.sleep(min(pause_seconds, left_seconds))
                 continue
-            pause.seconds = 0.0
+            failures = 0
             if count == 0 and not self._stop_asked:
                 return EMPTY if loop.time() < self._end else BUDGET
             if self._is_full():
                 return LIMIT
         if self._stop_asked:
             return STOPPED
-        return AWAY if pause.seconds else BUDGET
+        return AWAY if failures else BUDGET
 
     def _wait_seconds(self) -> float:
         """Long while there should be something, short once there need not be."""
