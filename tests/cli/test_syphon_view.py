@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from twinbus.cli.pair.syphon_view import Watch, duration_text, line_of, table_of
-from twinbus.pairing.pump.ports import DestinationCounts, PumpCounts
+from twinbus.pairing.status import DestinationCounts, PumpCounts
 from twinbus.spark.syphon_job.reports import QueueTotals, Report, Reports, Totals
 from twinbus.spark.syphon_job.storage import FolderStorage
 

@@ -16,8 +16,8 @@ import pytest
 from tests.pairing.pump_site import Namespaces, Time, Wire, message, namespaces
 from tests.pairing.test_pump_faults import Memory
 from twinbus.errors import RemoteError
-from twinbus.pairing.pump.ports import PumpCounts
 from twinbus.pairing.pump.pump import Pump
+from twinbus.pairing.status import PumpCounts
 
 COUNT = 12
 # No story has as many arrivals of bytes.

@@ -26,8 +26,8 @@ from twinbus.client.transport.endpoint import Endpoint
 from twinbus.clock import ManualClock
 from twinbus.core.names import parse_address
 from twinbus.pairing.events import EventKind
-from twinbus.pairing.pump.ports import DestinationCounts, PumpCounts, total
 from twinbus.pairing.pump.pump import Pump, PumpSettings, Senders
+from twinbus.pairing.status import DestinationCounts, PumpCounts, total
 
 HOUR_MS = 3_600_000
 DAYS = 30

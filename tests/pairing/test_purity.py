@@ -12,7 +12,7 @@ from tests.test_imports import IO_MODULES, imported
 FOLDER = Path(__file__).resolve().parents[2] / "src" / "twinbus" / "pairing"
 PURE = [
     *sorted((FOLDER / "rules").glob("*.py")),
-    *(FOLDER / f"{name}.py" for name in ("errors", "events", "options")),
+    *(FOLDER / f"{name}.py" for name in ("errors", "events", "options", "status")),
 ]
 # Time and chance must come in; threads and sockets belong to the shells. The official
 # client is only known by name.

@@ -23,9 +23,9 @@ from twinbus.pairing.options import (
     SendAvailabilityPairedNamespaceOptions,
 )
 from twinbus.pairing.rules.classification import Verdict
-from twinbus.pairing.rules.policy import EntityStatus, PairingStatus
 from twinbus.pairing.shell.factory import MessagingFactory, PairingView
 from twinbus.pairing.shell.message_sender import MessageSender
+from twinbus.pairing.status import EntityStatus, PairingStatus
 
 if TYPE_CHECKING:
     from twinbus.embedding import AsyncEmbeddedNamespace as EmbeddedNamespace

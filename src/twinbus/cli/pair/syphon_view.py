@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from twinbus.pairing.pump.ports import PumpCounts
+from twinbus.pairing.status import PumpCounts
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

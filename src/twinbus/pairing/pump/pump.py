@@ -27,14 +27,7 @@ from twinbus.errors import RemoteError, TwinbusError
 from twinbus.pairing.events import EventKind, PairingEvent
 from twinbus.pairing.pump.destinations import Destination, Senders
 from twinbus.pairing.pump.locks import Gaps, Item, LockTimes
-from twinbus.pairing.pump.ports import (
-    TAKES,
-    DestinationCounts,
-    Journal,
-    PumpCounts,
-    PumpSettings,
-    Receipt,
-)
+from twinbus.pairing.pump.ports import Journal, PumpSettings, Receipt
 from twinbus.pairing.pump.settling import Settler
 from twinbus.pairing.rules.classification import Kind, kind_of
 from twinbus.pairing.rules.decisions import Tell
@@ -46,6 +39,7 @@ from twinbus.pairing.rules.syphon_rules import (
     Sorted,
     sort_chunk,
 )
+from twinbus.pairing.status import TAKES, DestinationCounts, PumpCounts
 
 __all__ = ["Journal", "Pump", "PumpSettings", "Receipt", "Senders"]
 

@@ -16,9 +16,10 @@ from twinbus.client.message import Message
 from twinbus.client.receiver import Receiver
 from twinbus.errors import RemoteError, SettleRefused
 from twinbus.pairing.pump.locks import Item, LockTimes
-from twinbus.pairing.pump.ports import Journal, PumpCounts, PumpSettings, Receipt
+from twinbus.pairing.pump.ports import Journal, PumpSettings, Receipt
 from twinbus.pairing.rules.retry import SEND_BACKOFF, halves, is_transient
 from twinbus.pairing.rules.syphon_rules import DeadLetter
+from twinbus.pairing.status import PumpCounts
 
 # Tokens of one request.
 _TOKENS_MAX = 500

@@ -24,9 +24,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from types import MappingProxyType
-from typing import Any
 
 from twinbus.core.names import strip_uri
 from twinbus.pairing.events import EventKind, PairingEvent
@@ -44,6 +43,7 @@ from twinbus.pairing.rules.decisions import (
 )
 from twinbus.pairing.rules.holding import HoldBudget, Line
 from twinbus.pairing.rules.ping import next_ping_ms, ping_timeout_ms
+from twinbus.pairing.status import EntityStatus, PairingStatus
 
 
 class State(enum.Enum):
@@ -154,42 +154,6 @@ class PolicySettings:
     ping_interval_ms: int = 60_000
     # Whether a send that fails on a suspect entity waits, or raises.
     hold: bool = True
-
-
-@dataclass(slots=True)
-class EntityStatus:
-    """What a dashboard shows of one entity."""
-
-    path: str
-    state: str = State.HEALTHY.value
-    # A ping is deciding whether the suspicion holds.
-    deciding: bool = False
-    since_ms: int | None = None
-    timer_due_ms: int | None = None
-    next_ping_ms: int | None = None
-    held: int = 0
-    counted_failures: int = 0
-    failovers: int = 0
-    diverted: int = 0
-    pings: int = 0
-    last_cause: str | None = None
-    last_cause_ms: int | None = None
-
-
-@dataclass(slots=True)
-class PairingStatus:
-    """What a dashboard shows of a pair."""
-
-    entities: list[EntityStatus] = field(default_factory=list)
-    held: int = 0
-    held_bytes: int = 0
-    backlog_queues: list[Any] = field(default_factory=list)
-    # What the syphon of this process is doing; None if it runs none.
-    syphon: Any = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, as JSON has them."""
-        return asdict(self)
 
 
 # A send to the primary under way: the timer that ran when it began, or 0 for none.

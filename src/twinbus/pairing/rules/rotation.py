@@ -10,28 +10,16 @@ about messages, nor about how a probe is made.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from twinbus.pairing.events import EventKind, PairingEvent
 from twinbus.pairing.rules.classification import Kind
 from twinbus.pairing.rules.decisions import Decision, ProbeQueue, Tell
 from twinbus.pairing.rules.naming import backlog_path
 from twinbus.pairing.rules.retry import QUEUE_BACKOFF
+from twinbus.pairing.status import QueueStatus
 
 # Takes n, returns one of 0..n-1: `random.Random.randrange`.
 Chance = Callable[[int], int]
-
-
-@dataclass(frozen=True, slots=True)
-class QueueStatus:
-    """What a dashboard shows of one backlog queue."""
-
-    path: str
-    index: int
-    usable: bool
-    probe_ms: int | None
-    accepted: int
-    last_cause: str | None
 
 
 class _Queue:

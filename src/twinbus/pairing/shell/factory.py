@@ -31,7 +31,6 @@ from twinbus.pairing.options import (
     check_pairing,
 )
 from twinbus.pairing.rules.naming import primary_label
-from twinbus.pairing.rules.policy import PairingStatus
 from twinbus.pairing.sdk.arguments import (
     endpoint_from,
     official_keywords,
@@ -48,6 +47,7 @@ from twinbus.pairing.shell.pair import Pair
 from twinbus.pairing.shell.route import DirectRoute, PairedRoute
 from twinbus.pairing.shell.syphon import Syphon, Which
 from twinbus.pairing.shell.telling import Listener
+from twinbus.pairing.status import PairingStatus
 
 
 class FactoryState(enum.StrEnum):

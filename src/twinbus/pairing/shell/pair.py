@@ -36,16 +36,12 @@ from twinbus.pairing.rules.decisions import (
     Wake,
 )
 from twinbus.pairing.rules.packing import HeadroomWatch
-from twinbus.pairing.rules.policy import (
-    Attempt,
-    EntityPolicy,
-    PairingPolicy,
-    PairingStatus,
-)
+from twinbus.pairing.rules.policy import Attempt, EntityPolicy, PairingPolicy
 from twinbus.pairing.rules.rotation import Rotation
 from twinbus.pairing.rules.send_call import SendRules
 from twinbus.pairing.shell.probing import Probing
 from twinbus.pairing.shell.telling import Telling, forget, remember
+from twinbus.pairing.status import PairingStatus
 
 if TYPE_CHECKING:
     from twinbus.pairing.shell.route import Flight

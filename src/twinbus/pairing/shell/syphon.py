@@ -11,15 +11,14 @@ from __future__ import annotations
 import asyncio
 import enum
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from twinbus import limits
 from twinbus.pairing.errors import PairedFactoryError
 from twinbus.pairing.events import EventKind, PairingEvent
-from twinbus.pairing.pump.ports import PumpCounts, total
 from twinbus.pairing.pump.pump import Pump, PumpSettings, Senders
 from twinbus.pairing.rules.naming import backlog_path
+from twinbus.pairing.status import PumpCounts, SyphonStatus, total
 
 if TYPE_CHECKING:
     from twinbus.pairing.shell.pair import Pair
@@ -41,20 +40,6 @@ class Which(enum.Enum):
 ListIndexes = Callable[[], Awaitable[Iterable[int]]]
 # Faults a factory because its partner has ended.
 Fault = Callable[[Which, PairedFactoryError], None]
-
-
-@dataclass(frozen=True, slots=True)
-class SyphonStatus:
-    """What a syphon is doing, for a dashboard."""
-
-    running: bool
-    # By the path of the backlog queue; grows from the start of the syphon.
-    queues: dict[str, PumpCounts] = field(default_factory=dict)
-
-    @property
-    def total(self) -> PumpCounts:
-        """All queues together."""
-        return total(self.queues.values())
 
 
 class _Queue:

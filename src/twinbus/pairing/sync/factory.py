@@ -19,10 +19,10 @@ from azure.servicebus import ServiceBusClient
 from twinbus.client.transport.loop_thread import LoopThread
 from twinbus.pairing.events import PairingEvent
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
-from twinbus.pairing.rules.policy import PairingStatus
 from twinbus.pairing.shell import factory as aio
 from twinbus.pairing.shell.message_sender import MessageSender as AsyncSender
 from twinbus.pairing.shell.telling import Listener
+from twinbus.pairing.status import PairingStatus
 from twinbus.pairing.sync.message_sender import MessageSender
 
 

@@ -16,7 +16,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from twinbus.pairing.pump.ports import DestinationCounts, PumpCounts
+from twinbus.pairing.status import DestinationCounts, PumpCounts
 from twinbus.spark.syphon_job.storage import Storage
 
 # Why a task ended. After these there may be more to do at once.
