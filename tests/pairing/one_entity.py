@@ -14,6 +14,15 @@ LOST = ConnectionResetError("lost")
 COUNTED = Verdict.COUNTED
 
 
+class Call(str):
+    """A call in a line, known by its name; waking it does nothing."""
+
+    __slots__ = ()
+
+    def wake(self) -> None:
+        pass
+
+
 def make(interval_ms: int = INTERVAL, ping_ms: int = 60_000) -> EntityPolicy:
     settings = PolicySettings(interval_ms, ping_ms)
     return EntityPolicy("orders", settings, HoldBudget())

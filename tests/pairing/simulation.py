@@ -142,7 +142,7 @@ class Simulation:
             elif isinstance(decision, ProbeQueue):
                 self.clock.at(decision.at_ms, partial(self._probe, decision.index))
             elif isinstance(decision, Wake):
-                self.clock.after(0, decision.call.owner.wake)
+                self.clock.after(0, decision.call.wake)
             elif isinstance(decision, Divert):
                 for run in self.runs:
                     if run.entity.key == decision.key and run.is_outside_the_line:
@@ -293,7 +293,7 @@ class Run:
             len(self.payload),
             self.deadline_ms,
         )
-        self.call.owner = self
+        self.call.on_wake = self.wake
         self.on_fast_path = False
         self.attempt: _Attempt | None = None
         self.generation = 0

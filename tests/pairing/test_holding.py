@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.pairing.one_entity import Call
 from twinbus import limits
 from twinbus.errors import BusyError
 from twinbus.pairing.errors import TooManyHeldSends
@@ -12,7 +13,7 @@ from twinbus.pairing.rules.holding import HoldBudget, Line
 
 def test_held_sends_keep_their_order() -> None:
     line = Line(HoldBudget())
-    places = [line.join(name, 1) for name in "abc"]
+    places = [line.join(Call(name), 1) for name in "abc"]
     line.pass_on(places[0])
 
     order = []
@@ -21,13 +22,13 @@ def test_held_sends_keep_their_order() -> None:
         order.append(line.turn.call)
         line.leave(line.turn)
 
-    assert order == ["a", "b", "c"]
+    assert order == [Call("a"), Call("b"), Call("c")]
     assert line.from_the_head() is None
 
 
 def test_the_turn_passes_on_only_from_who_has_it() -> None:
     line = Line(HoldBudget())
-    first, second, third = (line.join(name, 1) for name in "abc")
+    first, second, third = (line.join(Call(name), 1) for name in "abc")
 
     assert line.turn is first
     assert line.leave(second) is None
@@ -38,7 +39,7 @@ def test_the_turn_passes_on_only_from_who_has_it() -> None:
 
 def test_the_turn_goes_round() -> None:
     line = Line(HoldBudget())
-    first, second = line.join("a", 1), line.join("b", 1)
+    first, second = line.join(Call("a"), 1), line.join(Call("b"), 1)
 
     assert line.pass_on(second) is None
     assert line.pass_on(first) is second
@@ -47,7 +48,7 @@ def test_the_turn_goes_round() -> None:
 
 def test_who_is_alone_keeps_the_turn() -> None:
     line = Line(HoldBudget())
-    place = line.join("a", 1)
+    place = line.join(Call("a"), 1)
 
     assert line.pass_on(place) is None
     assert line.turn is place
@@ -55,13 +56,13 @@ def test_who_is_alone_keeps_the_turn() -> None:
 
 def test_who_comes_back_stands_where_it_stood() -> None:
     line = Line(HoldBudget())
-    first, second = line.join("a", 1), line.join("b", 1)
+    first, second = line.join(Call("a"), 1), line.join(Call("b"), 1)
     line.leave(first)
-    line.join("c", 1)
+    line.join(Call("c"), 1)
 
-    assert line.join("a", 1, first) is first
+    assert line.join(Call("a"), 1, first) is first
 
-    assert [place.call for place in line] == ["a", "b", "c"]
+    assert [place.call for place in line] == [Call("a"), Call("b"), Call("c")]
     assert line.turn is second
     assert line.from_the_head() is first
 
@@ -69,26 +70,26 @@ def test_who_comes_back_stands_where_it_stood() -> None:
 def test_held_sends_are_bounded_in_number() -> None:
     budget = HoldBudget(sends_max=2)
     one, other = Line(budget), Line(budget)
-    place = one.join("a", 10)
-    other.join("b", 10)
+    place = one.join(Call("a"), 10)
+    other.join(Call("b"), 10)
 
     with pytest.raises(TooManyHeldSends, match="2 sends of 20 bytes") as caught:
-        other.join("c", 10)
+        other.join(Call("c"), 10)
 
     assert isinstance(caught.value, BusyError)
     assert (caught.value.held, caught.value.held_bytes) == (2, 20)
     one.leave(place)
-    other.join("c", 10)
+    other.join(Call("c"), 10)
 
 
 def test_held_sends_are_bounded_in_bytes() -> None:
     line = Line(HoldBudget(bytes_max=100))
-    line.join("a", 60)
+    line.join(Call("a"), 60)
 
     with pytest.raises(TooManyHeldSends):
-        line.join("b", 41)
+        line.join(Call("b"), 41)
 
-    line.join("b", 40)
+    line.join(Call("b"), 40)
 
 
 def test_the_bounds_are_ten_thousand_sends_and_64_megabytes() -> None:

@@ -11,6 +11,7 @@ from tests.pairing.one_entity import (
     INTERVAL,
     LOST,
     T0,
+    Call,
     deciding,
     fail,
     failed_over,
@@ -327,20 +328,22 @@ def test_between_pings_there_is_nothing_to_stop() -> None:
 def test_the_head_of_the_line_is_woken_on_failover_and_on_recovery() -> None:
     for end in ("failover", "recovery"):
         entity = suspect(make())
-        entity.line.join("first", 1)
-        entity.line.join("second", 1)
+        entity.line.join(Call("first"), 1)
+        entity.line.join(Call("second"), 1)
         if end == "failover":
             entity.begin()
             decisions = entity.timer_fired(1, T0 + INTERVAL)
         else:
             decisions = entity.accepted(0, T0 + 1)
 
-        assert [each for each in decisions if isinstance(each, Wake)] == [Wake("first")]
+        assert [each for each in decisions if isinstance(each, Wake)] == [
+            Wake(Call("first"))
+        ]
 
 
 def test_sends_are_not_direct_while_others_wait() -> None:
     entity = make()
-    place = entity.line.join("call", 1)
+    place = entity.line.join(Call("call"), 1)
 
     assert not entity.direct
 

@@ -11,6 +11,7 @@ from tests.pairing.one_entity import (
     INTERVAL,
     LOST,
     T0,
+    Call,
     deciding,
     fail,
     failed_over,
@@ -72,7 +73,7 @@ def test_closing_the_factory_ends_everything() -> None:
 def test_status_tells_the_whole_state() -> None:
     policy = PairingPolicy(PolicySettings())
     entity = suspect(policy.entity("orders"))
-    entity.line.join("call", 100)
+    entity.line.join(Call("call"), 100)
 
     status = policy.status()
 

@@ -243,7 +243,8 @@ def test_held_sends_keep_their_order_on_recovery() -> None:
     woken = [each.call for each in turn.decisions if isinstance(each, Wake)]
     assert set(woken) == {calls[1]}
     while woken:
-        turn = woken[0].woken(T0 + 9_002)
+        [following] = [call for call in calls if call is woken[0]]
+        turn = following.woken(T0 + 9_002)
         assert isinstance(turn.step, TryPrimary)
         order.append(woken[0])
         woken = [each.call for each in turn.decisions if isinstance(each, Wake)]

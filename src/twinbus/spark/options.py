@@ -75,7 +75,9 @@ def _content(option: str, place: str) -> str:
     try:
         return path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not a text"
+        reason = "it is not a text"
+        if isinstance(error, OSError):
+            reason = error.strerror or reason
         raise ArgumentError(
             f"Option '{option}': '{place}' cannot be read ({reason})."
         ) from None

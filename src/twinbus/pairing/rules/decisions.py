@@ -8,9 +8,16 @@ milliseconds; a time that has passed means now.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
 from twinbus.pairing.events import PairingEvent
+
+
+class Wakeable(Protocol):
+    """A send that waits in a line; a `SendCall` is one."""
+
+    def wake(self) -> None:
+        """Have the shell call `woken`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +75,9 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class Wake:
-    """It is this call's turn: call `woken` on it."""
+    """It is this call's turn: wake it."""
 
-    call: Any
+    call: Wakeable
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
-from typing import Any
 
 from twinbus import limits
 from twinbus.pairing.errors import TooManyHeldSends
+from twinbus.pairing.rules.decisions import Wakeable
 
 
 class HoldBudget:
@@ -51,7 +51,7 @@ class Place:
 
     __slots__ = ("call", "number", "size_bytes", "standing")
 
-    def __init__(self, call: Any, number: int, size_bytes: int) -> None:
+    def __init__(self, call: Wakeable, number: int, size_bytes: int) -> None:
         self.call = call
         self.number = number
         self.size_bytes = size_bytes
@@ -80,7 +80,9 @@ class Line:
     def __iter__(self) -> Iterator[Place]:
         return iter(self._places)
 
-    def join(self, call: Any, size_bytes: int, place: Place | None = None) -> Place:
+    def join(
+        self, call: Wakeable, size_bytes: int, place: Place | None = None
+    ) -> Place:
         """Stand in line: at the end, or where one stood before.
 
         Raises `TooManyHeldSends`.

@@ -29,7 +29,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from twinbus import limits
 from twinbus.pairing.errors import TooManyHeldSends
@@ -106,6 +105,10 @@ class SendRules:
     attempt_ms: int = limits.ATTEMPT_MS_MAX
 
 
+def _ignore() -> None:
+    """A call that no shell runs needs no waking."""
+
+
 class SendCall:
     """One call of send."""
 
@@ -125,7 +128,7 @@ class SendCall:
         "_rules",
         "_size_bytes",
         "_trying",
-        "owner",
+        "on_wake",
     )
 
     def __init__(
@@ -154,8 +157,8 @@ class SendCall:
         # The backlog queue that was tried again after its connection broke.
         self._retried = -1
         self._cause: BaseException | None = None
-        # The shell's, to find whom to wake.
-        self.owner: Any = None
+        # Set by the shell, which then calls `woken`.
+        self.on_wake: Callable[[], None] = _ignore
 
     # -- events --------------------------------------------------------------------
 
@@ -228,6 +231,10 @@ class SendCall:
         turn = self._next(now_ms)
         turn.decisions[:0] = decisions
         return turn
+
+    def wake(self) -> None:
+        """Have the shell look at this call again."""
+        self.on_wake()
 
     def woken(self, now_ms: int) -> Turn:
         """The time has come, or something has changed."""

@@ -16,8 +16,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import AsyncIterable, Awaitable, Callable
+from typing import Any, Protocol
 
 from twinbus import limits
 from twinbus.pairing.errors import NoBacklogQueue
@@ -33,10 +33,20 @@ from twinbus.pairing.shell.pair import Pair
 Report = Callable[[str, BaseException], None]
 
 
+class AdministrationClient(Protocol):
+    """What is needed of the official client; each answers at once or awaitably."""
+
+    def list_queues(self) -> Any: ...
+
+    def create_queue(self, queue_name: str, **kwargs: Any) -> Any: ...
+
+    def get_queue_runtime_properties(self, queue_name: str) -> Any: ...
+
+
 class BacklogQueues:
     """The backlog queues of one primary on one secondary."""
 
-    def __init__(self, manager: Any, label: str) -> None:
+    def __init__(self, manager: AdministrationClient, label: str) -> None:
         self._manager = manager
         self._label = label
 
@@ -80,7 +90,7 @@ class BacklogQueues:
 
     async def _names(self) -> list[str]:
         pages = self._manager.list_queues()
-        if hasattr(pages, "__aiter__"):
+        if isinstance(pages, AsyncIterable):
             return [queue.name async for queue in pages]
         return await asyncio.to_thread(lambda: [queue.name for queue in pages])
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from typing import Any, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 from twinbus.client.connection import Connection
 from twinbus.client.credentials import credential_of
@@ -57,6 +57,13 @@ class FactoryState(enum.StrEnum):
     CLOSING = "closing"
     CLOSED = "closed"
     FAULTED = "faulted"
+
+
+@runtime_checkable
+class BlockingFactory(Protocol):
+    """A factory for callers that block; `inner` does its work."""
+
+    inner: MessagingFactory
 
 
 class PairingView:
@@ -204,8 +211,8 @@ class MessagingFactory:
         if not isinstance(options, SendAvailabilityPairedNamespaceOptions):
             raise TypeError("options must be SendAvailabilityPairedNamespaceOptions.")
         secondary = options.secondary_messaging_factory
-        # A blocking factory brings the async one that does its work.
-        secondary = getattr(secondary, "inner", secondary)
+        if isinstance(secondary, BlockingFactory):
+            secondary = secondary.inner
         if not isinstance(secondary, MessagingFactory):
             raise TypeError("messaging_factory must be a MessagingFactory of twinbus.")
         self.check_open()

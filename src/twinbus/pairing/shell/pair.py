@@ -13,7 +13,7 @@ import asyncio
 import random
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, assert_never
 
 from twinbus import limits
 from twinbus.client.connection import Connection
@@ -104,17 +104,6 @@ class Pair:
         self._stopped = False
         # Called when something was diverted.
         self.on_diverted: Callable[[], None] | None = None
-        self._carriers: dict[type[Any], Callable[[Any], None]] = {
-            StartTimer: self._start_timer,
-            CancelTimer: self._cancel_timer,
-            StartPing: self._probing.start_ping,
-            StopPinging: self._probing.stop_ping,
-            ProbeQueue: self._probing.plan_queue,
-            Divert: self._divert,
-            Resume: self._resume,
-            Wake: _wake,
-            Tell: self._tell,
-        }
 
     # -- what a send needs -------------------------------------------------------------
 
@@ -154,7 +143,30 @@ class Pair:
     def carry_out(self, decisions: Iterable[Decision]) -> None:
         """Do what the rules have decided, in order."""
         for decision in decisions:
-            self._carriers[type(decision)](decision)
+            self._carry_out(decision)
+
+    def _carry_out(self, decision: Decision) -> None:
+        match decision:
+            case StartTimer():
+                self._start_timer(decision)
+            case CancelTimer():
+                self._cancel_timer(decision)
+            case StartPing():
+                self._probing.start_ping(decision)
+            case StopPinging():
+                self._probing.stop_ping(decision)
+            case ProbeQueue():
+                self._probing.plan_queue(decision)
+            case Divert():
+                self._divert(decision)
+            case Resume():
+                self._resume(decision)
+            case Wake():
+                decision.call.wake()
+            case Tell():
+                self.telling.tell(decision.event)
+            case _:
+                assert_never(decision)
 
     def left(
         self, entity: PairedEntity, attempt: Attempt, outcome: asyncio.Future[Any]
@@ -285,10 +297,3 @@ class Pair:
     def _resume(self, decision: Resume) -> None:
         for flight in self._entities[decision.key].calls:
             flight.wake()
-
-    def _tell(self, decision: Tell) -> None:
-        self.telling.tell(decision.event)
-
-
-def _wake(decision: Wake) -> None:
-    decision.call.owner.wake()

@@ -268,7 +268,7 @@ class Flight:
             work.size_bytes,
             deadline_ms,
         )
-        self.call.owner = self
+        self.call.on_wake = self.wake
         # An attempt on the primary that has no answer yet.
         self._attempt: Outcome | None = None
         self._waiter: asyncio.Future[None] | None = None

@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -56,7 +56,7 @@ class ConsumingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.settings = settings
         self.watch = Watch(settings)
 
-    def initialOffset(self) -> dict[str, Any]:
+    def initialOffset(self) -> dict[str, int]:
         """Before the first batch."""
         return {"epoch": 0}
 
@@ -68,7 +68,7 @@ class ConsumingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Remember what is there now."""
         self.watch.aim()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         """The next batch if there is something to receive; `start` is committed."""
         del limit
         self.committed(start["epoch"])
@@ -85,7 +85,7 @@ class ConsumingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self.settings.parallelism
 
     def partitions(
-        self, start: dict[str, Any], end: dict[str, Any]
+        self, start: dict[str, int], end: dict[str, int]
     ) -> Sequence[InputPartition]:
         """A share for each task. A session belongs to one of them alone."""
         del start
@@ -180,7 +180,7 @@ class SinkReader(ConsumingReader):
             raise
 
 
-def _tokens(chunk: Chunk) -> list[Any]:
+def _tokens(chunk: Chunk) -> list[UUID]:
     return [each.lock_token for each in chunk.messages if each.lock_token is not None]
 
 
@@ -194,7 +194,7 @@ class PeekReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last = settings.last_sequence
         self._ends = False
 
-    def initialOffset(self) -> dict[str, Any]:
+    def initialOffset(self) -> dict[str, int]:
         """Before the first number."""
         return {"sequence": self._settings.first_sequence - 1}
 
@@ -214,7 +214,7 @@ class PeekReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             lambda: last_from(self._management, first, self._last)
         )
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         """The last number of the next batch."""
         after: int = start["sequence"]
         first = self._following(after)
@@ -227,7 +227,7 @@ class PeekReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"sequence": last}
 
     def partitions(
-        self, start: dict[str, Any], end: dict[str, Any]
+        self, start: dict[str, int], end: dict[str, int]
     ) -> Sequence[InputPartition]:
         """The numbers in between, cut into ranges."""
         wanted = Range(start["sequence"] + 1, end["sequence"])

@@ -15,7 +15,7 @@ import os
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -197,7 +197,7 @@ class RolledStorage:
 
     shared = True
 
-    def __init__(self, files: Any) -> None:
+    def __init__(self, files: fs.FileSystem) -> None:
         self._files = files
 
     def entries(self, folder: str) -> list[Entry]:
@@ -214,7 +214,7 @@ class RolledStorage:
             if info.type == fs.FileType.Directory
         ]
 
-    def _below(self, folder: str) -> list[Any]:
+    def _below(self, folder: str) -> list[fs.FileInfo]:
         selector = fs.FileSelector(folder, allow_not_found=True)
         return sorted(self._files.get_file_info(selector), key=lambda info: info.path)
 
