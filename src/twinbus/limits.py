@@ -251,6 +251,11 @@ PROXY_REPLY_BYTES_MAX = 16 * 1024
 FAILOVER_INTERVAL_MS_MAX = 60 * 60_000
 PING_INTERVAL_MS_MIN = 1_000
 PING_INTERVAL_MS_MAX = 30 * 60_000
+# Its defaults: for both intervals, and for the number of backlog queues.
+PAIR_INTERVAL_MS_DEFAULT = 60_000
+BACKLOG_QUEUES_DEFAULT = 10
+# The path of a backlog queue must be valid up to this index, far beyond any count.
+BACKLOG_INDEX_MAX = 999_999
 # An attempt that a silent peer would keep for ever ends here and counts as a failure.
 ATTEMPT_MS_MAX = 30_000
 # Between attempts on an entity that is suspect: soon enough that a blip costs little,
@@ -276,13 +281,28 @@ DESTINATION_PAUSE_MS_MAX = 60_000
 PARKED_MESSAGES_MAX = 2_000
 # How much later a lock may really end than was reckoned when the message came in.
 LOCK_MARGIN_MS = 1_000
+# A ping that a service stores all the same expires this soon.
+PING_TTL_MS = 1_000
+# Causes of an error that are looked at. Long chains are a defect, circular ones exist.
+ERROR_CAUSES_MAX = 8
+# Dead-letter descriptions are cut here; a dead-letter queue takes no longer ones.
+DEAD_LETTER_DESCRIPTION_CHARS_MAX = 1024
+# Paths of entities whose key is kept: the same few come again and again.
+ENTITY_KEYS_KEPT_MAX = 4096
+# A backlog queue that has to be made: the largest that is not partitioned on the real
+# service, and a lock that outlasts a slow batch.
+BACKLOG_QUEUE_MEGABYTES = 5120
+BACKLOG_LOCK_SECONDS = 60
+# Backlog queues that are linked to before all others, so that a wrong key is shown
+# twice and not ten times: a server may bar clients that fail often.
+BACKLOG_LINKS_FIRST = 2
 
-# Events that an iterator keeps which nobody reads.
+# Events that an iterator keeps until they are read.
 EVENTS_KEPT_MAX = 1_000
-# How often a backlog queue is tried to be made, and the pause between.
+# Attempts to make a backlog queue, and the pause between them.
 QUEUE_TRIES_MAX = 3
 QUEUE_TRY_PAUSE_SECONDS = 1.0
-# How often a pair that has diverted looks whether somebody drains the backlog. Two
+# How often a pair that has diverted looks whether the backlog is drained. Two
 # looks without progress are a warning; each costs one operation for each queue.
 BACKLOG_LOOK_SECONDS = 10 * 60.0
 
@@ -298,7 +318,7 @@ SYPHON_TOKEN_SECONDS = 4 * 3600
 # Backlog queues are looked for by their index. As many as this may be missing in a row
 # before there are no more.
 BACKLOG_GAP_MAX = 10
-# With something left that is locked by somebody, the queues are looked at this often.
+# While messages are left that are locked, the queues are looked at this often.
 SYPHON_LEFT_SECONDS = 5.0
 # What a receive of a task waits for the first message of a queue that has some, and
 # for those after it. Whatever comes of the wait, the receive ends with a drain, which
@@ -307,6 +327,18 @@ SYPHON_FIRST_SECONDS = 1.0
 SYPHON_NEXT_SECONDS = 0.05
 # A queue that a task found empty is tried again after this, while others have work.
 SYPHON_EMPTY_SECONDS = 30.0
+# What each look at a namespace may take before a syphon starts.
+SYPHON_CHECK_SECONDS = 15.0
+# Options of the job. A task has two chunks in hand, and a link 2,048 deliveries.
+SYPHON_CHUNK_MESSAGES_MAX = 2_000
+SYPHON_PARALLELISM_MAX = 10_000
+# Tasks to plan for where Spark does not say how many run at once (Spark Connect).
+SYPHON_PARALLELISM_UNKNOWN = 4
+SYPHON_TASK_SECONDS = 10
+# Tokens of tasks last four hours, so a task has to end long before.
+SYPHON_TASK_SECONDS_MAX = 600
+# Reports of runs that are older are removed.
+SYPHON_RUNS_KEPT_DAYS = 7
 # How often a task says how far it is.
 SYPHON_REPORT_SECONDS = 1.0
 # When a namespace cannot be reached: the pause, doubled up to the second.
@@ -323,6 +355,14 @@ SYPHON_POLL_SECONDS = 15 * 60.0
 SYPHON_CHUNK_MESSAGES = 500
 # What a pump has in hand, reckoned by the average size of what came so far.
 SYPHON_HAND_BYTES_MAX = 32 * 1024 * 1024
+# How much the sizes of one chunk count for the next, beside all before it.
+SYPHON_SIZE_WEIGHT = 0.5
+# Lock tokens of one request to a backlog queue; a request that fails is halved.
+SYPHON_SETTLE_TOKENS_MAX = 500
+# What a batch adds to each message (a section), and to all of them: an envelope that
+# repeats id, session and partition key of the first one, of 128 characters each.
+BATCH_SECTION_BYTES = 8
+BATCH_ENVELOPE_BYTES = 2048
 # Links to destinations that are kept open; a connection may have 5,000 sessions.
 SYPHON_SENDERS_MAX = 1_000
 # What a pump that stops waits for answers, before it gives up what is under way.
@@ -343,7 +383,9 @@ SETTLE_TOKENS_MAX = 1_000
 BATCH_MESSAGES_DEFAULT = 10_000
 CHUNK_MESSAGES_DEFAULT = 1_000
 CHUNK_MESSAGES_MAX = 2_000
-# Tasks of one micro-batch or read. More links than this on one entity help nobody.
+# More than a batch could ever hold: it only refuses a number that was mistyped.
+BATCH_MESSAGES_MAX_OPTION = 1_000_000_000
+# Tasks of one micro-batch or read. More links to one entity do not make it faster.
 PARALLELISM_MAX = 1_000
 # What a task of the source receives for, and what one of the sink waits for a namespace
 # that is busy or away.
@@ -355,13 +397,50 @@ TASK_SECONDS_MAX = 86_400
 SOURCE_IDLE_SECONDS = 5.0
 # A session that has messages is given at once, so that this is waited in vain.
 SOURCE_SESSION_SECONDS = 0.25
+# Session names of one request; as the Python SDK asks.
+SOURCE_SESSIONS_PAGE = 100
+# How many times longer the next chunk may be than the one before, while the sizes of
+# messages are being learnt.
+SOURCE_CHUNK_GROWTH = 4
+# The largest sequence number: a signed 64-bit integer.
+SEQUENCE_NUMBER_MAX = (1 << 63) - 1
 # Sessions of one micro-batch; each costs a link.
 BATCH_SESSIONS_MAX = 10_000
+# A stream that browses looks for new messages this often.
+SOURCE_PEEK_SECONDS = 1.0
+# How long a task that browses asks a namespace that is away, and how long the writer of
+# a stream does when it is made: a restart must not end either.
+BROWSE_AWAY_SECONDS = 60.0
+STREAM_AWAY_SECONDS = 60.0
 # Between attempts to reach a namespace that is away: doubled up to the second.
 AWAY_PAUSE_MS_MIN = 500
 AWAY_PAUSE_MS_MAX = 10_000
 # Rows that are encoded before they are sent, in bytes: a few full batches.
 SINK_BUFFER_BYTES = 2 * 1024 * 1024
+# Bad rows that wait to be written, in bytes: a row group of reasonable size.
+BAD_ROWS_BUFFER_BYTES = 4 * 1024 * 1024
+# What `java -version` may take; a Java that is slower cannot run Spark either.
+JAVA_SECONDS_MAX = 30
+
+# -- commands about a pair -------------------------------------------------------------
+
+# What a command waits for the secondary, and for a link to an entity of the primary.
+CLI_NAMESPACE_SECONDS = 15.0
+# What it waits for a Spark master, which answers at once or not at all.
+CLI_MASTER_SECONDS = 5
+# Messages of one receive, and what it waits before a queue is taken to be empty.
+CLI_CHUNK_MESSAGES = 500
+CLI_EMPTY_SECONDS = 1.0
+# Messages of each queue that `backlog list` looks at, and `backlog peek` shows.
+CLI_LISTED_MESSAGES = 10_000
+CLI_SHOWN_MESSAGES = 10
+# The service charges a message of up to this as one operation.
+OPERATION_BYTES = 64 * 1024
+# How often a running syphon is looked at, and how often a line is printed without a
+# terminal; rates are over the third.
+CLI_LOOK_SECONDS = 0.5
+CLI_LINE_SECONDS = 5.0
+CLI_RATE_SECONDS = 10.0
 
 # -- HTTP, continued ------------------------------------------------------------------
 
@@ -372,12 +451,6 @@ HTTP_BODY_SECONDS_MAX = 30
 HTTP_BODY_BYTES_PER_SECOND_MIN = 16 * 1024
 # How often the file with an issuer's keys is looked at, when tokens come.
 JWKS_LOOK_SECONDS = 5
-# A stream that browses looks for new messages this often.
-SOURCE_PEEK_SECONDS = 1.0
-# How long a task that browses asks a namespace that is away, and how long the writer of
-# a stream does when it is made: a restart must not end either.
-BROWSE_AWAY_SECONDS = 60.0
-STREAM_AWAY_SECONDS = 60.0
 
 # -- newcomers ------------------------------------------------------------------------
 

@@ -37,11 +37,7 @@ from twinbus.pairing.rules.syphon_rules import TTL_RULES
 
 Duration = timedelta | float
 
-DEFAULT_BACKLOG_QUEUE_COUNT = 10
-DEFAULT_INTERVAL = timedelta(minutes=1)
-
-# A path of a backlog queue with an index that nobody reaches must still be a path.
-_INDEX_LONGEST = 999_999
+DEFAULT_INTERVAL = timedelta(milliseconds=limits.PAIR_INTERVAL_MS_DEFAULT)
 
 
 class SendAvailabilityKeywords(TypedDict, total=False):
@@ -125,7 +121,7 @@ class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
         self,
         secondary_namespace_manager: Any,
         messaging_factory: Any,
-        backlog_queue_count: int = DEFAULT_BACKLOG_QUEUE_COUNT,
+        backlog_queue_count: int = limits.BACKLOG_QUEUES_DEFAULT,
         failover_interval: Duration = DEFAULT_INTERVAL,
         enable_syphon: bool = False,
         **keywords: Unpack[SendAvailabilityKeywords],
@@ -282,7 +278,7 @@ def _name(name: str, value: Any) -> str | None:
         raise TypeError(f"{name} must be text.")
     try:
         check_entity_path(value, name)
-        check_entity_path(backlog_path(value, _INDEX_LONGEST), name)
+        check_entity_path(backlog_path(value, limits.BACKLOG_INDEX_MAX), name)
     except CallerError as error:
         raise ValueError(f"{name}: {error.text}") from None
     return value

@@ -15,12 +15,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from twinbus import limits
 from twinbus.errors import ConfigError
 
 _PYSPARK_MIN = (4, 2)
 _PANDAS_MAX = (3,)
 _JAVA_MIN = 17
-_JAVA_SECONDS_MAX = 30
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 # What the extra `spark` has, spelled so that it works in any folder.
 _INSTALL = "pip install 'pyspark>=4.2' 'pyarrow>=18' 'pandas<3'"
@@ -74,7 +74,7 @@ def _check_java() -> None:
             [found, "-version"],
             capture_output=True,
             text=True,
-            timeout=_JAVA_SECONDS_MAX,
+            timeout=limits.JAVA_SECONDS_MAX,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:

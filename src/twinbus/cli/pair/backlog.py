@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from twinbus.cli.confirm import Yes, confirm, messages_text
+from twinbus import limits
 from twinbus.cli.output import Json, progress, show, show_all
 from twinbus.cli.pair.options import (
     CaFile,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Backlog queues of paired namespaces.", no_args_is_help=True)
 
 _T = TypeVar("_T")
-_TIMEOUT_SECONDS = 15.0
 _COLUMNS = ("index", "messages", "dead_lettered", "oldest", "destinations")
 _PEEK_COLUMNS = (
     *("index", "sequence_number", "destination", "message_id"),
@@ -68,7 +68,7 @@ class Place:
         name = name_of_primary(self.primary, self.primary_name, self.ca_file)
         secondary = namespace(self.secondary, self.ca_file)
         async with secondary.connection() as connection:
-            connection.timeout_seconds = _TIMEOUT_SECONDS
+            connection.timeout_seconds = limits.CLI_NAMESPACE_SECONDS
             backlog = Backlog(connection, name)
             found = await backlog.find()
             if not found:
@@ -102,7 +102,7 @@ def list_all(
     maximum: Annotated[
         int,
         typer.Option("--max", min=1, help="How many messages of each to look at."),
-    ] = 10_000,
+    ] = limits.CLI_LISTED_MESSAGES,
     ca_file: CaFile = None,
     as_json: Json = False,
 ) -> None:
@@ -139,7 +139,7 @@ def peek(
     ] = 0,
     maximum: Annotated[
         int, typer.Option("--max", min=1, help="How many at most, of each queue.")
-    ] = 10,
+    ] = limits.CLI_SHOWN_MESSAGES,
     ca_file: CaFile = None,
     as_json: Json = False,
 ) -> None:

@@ -30,9 +30,6 @@ from twinbus.wire.message.names import (
 
 DEAD = "$deadletterqueue"
 NO_DESTINATION = "(none)"
-_CHUNK = 500
-# What a receive waits before a queue is taken to be empty.
-_WAIT_SECONDS = 1.0
 
 Advance = Callable[[int], None]
 
@@ -197,8 +194,13 @@ async def replay(
     async with connection.receiver(dead_path(path)) as receiver:
         others: list[Message] = []
         left = count_max
-        while left > 0 and len(others) + _CHUNK <= limits.UNSETTLED_PER_LINK_MAX:
-            part = await receiver.receive(min(_CHUNK, left), _WAIT_SECONDS)
+        while (
+            left > 0
+            and len(others) + limits.CLI_CHUNK_MESSAGES <= limits.UNSETTLED_PER_LINK_MAX
+        ):
+            part = await receiver.receive(
+                min(limits.CLI_CHUNK_MESSAGES, left), limits.CLI_EMPTY_SECONDS
+            )
             if not part:
                 break
             wanted: list[Message] = []
@@ -225,7 +227,9 @@ async def purge(connection: Connection, path: str, advance: Advance) -> int:
     purged = 0
     options = ReceiveOptions(deletes=True)
     async with connection.receiver(path, options) as receiver:
-        while part := await receiver.receive(_CHUNK, _WAIT_SECONDS):
+        while part := await receiver.receive(
+            limits.CLI_CHUNK_MESSAGES, limits.CLI_EMPTY_SECONDS
+        ):
             purged += len(part)
             advance(len(part))
     return purged

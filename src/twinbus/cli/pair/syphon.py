@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from twinbus import limits
 from twinbus.cli.output import Json, pairs, progress, show, show_all
 from twinbus.cli.pair.options import CaFile, PrimaryName, PrimaryText, SecondaryText
 from twinbus.cli.secret import read_secret
@@ -42,9 +43,6 @@ app = typer.Typer()
 
 # Of Spark Connect, where a master names none.
 _CONNECT_PORT = "15002"
-_LOOK_SECONDS = 0.5
-# Without a terminal a line is printed this often.
-_LINE_SECONDS = 5.0
 _COLUMNS = ("index", "destination", "messages", "bytes", "operations", "fate")
 _FINAL = ("index", "moved", "redelivered", "skipped", "dead_lettered", "depth")
 
@@ -220,7 +218,9 @@ def _check_answers(master: str) -> None:
         if not port.isdigit():
             host, port = authority, _CONNECT_PORT
         try:
-            with socket.create_connection((host.strip("[]"), int(port)), 5):
+            with socket.create_connection(
+                (host.strip("[]"), int(port)), limits.CLI_MASTER_SECONDS
+            ):
                 return
         except (OSError, OverflowError) as error:
             last = error
@@ -300,7 +300,7 @@ class _Screen:
             return
         # Idle for days, it has nothing to say.
         news = (shot.epoch, shot.depth, shot.moved, shot.dead_lettered)
-        soon = now - self._printed_at < _LINE_SECONDS
+        soon = now - self._printed_at < limits.CLI_LINE_SECONDS
         if news == self._printed or (shot.epoch == self._printed[0] and soon):
             return
         self._printed, self._printed_at = news, now
@@ -380,7 +380,7 @@ def _watch_until_end(
         if interrupts.count > 1 or (asked and not shot.working):
             run.query.stop()
             return
-        interrupts.news.wait(_LOOK_SECONDS)
+        interrupts.news.wait(limits.CLI_LOOK_SECONDS)
         interrupts.news.clear()
 
 

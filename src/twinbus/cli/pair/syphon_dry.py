@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from twinbus import limits
 from twinbus.cli.pair.backlog_queues import browse
 from twinbus.clock import SystemClock
 from twinbus.core.names import check_entity_path, strip_uri
@@ -29,11 +30,9 @@ if TYPE_CHECKING:
     from twinbus.client.message import Message
     from twinbus.spark.syphon_job.source import SyphonJob
 
-OPERATION_BYTES = 64 * 1024
 MOVE = "move"
 _DEAD = "dead-letter: "
 _WAIT = "wait: "
-_LINK_SECONDS = 15.0
 
 
 @dataclass(slots=True)
@@ -71,7 +70,7 @@ class _Forecasts:
 
 
 def _operations(payload: bytes) -> int:
-    return max(-(-len(payload) // OPERATION_BYTES), 1)
+    return max(-(-len(payload) // limits.OPERATION_BYTES), 1)
 
 
 async def forecast(
@@ -104,7 +103,7 @@ async def _fate_at(home: Connection, path: str) -> str:
     try:
         check_entity_path(strip_uri(path), "x-ms-path")
         async with home.sender(path) as sender:
-            await sender.open(_LINK_SECONDS)
+            await sender.open(limits.CLI_NAMESPACE_SECONDS)
     except CallerError:
         return f"{_DEAD}{REASON_ALIAS}"
     except RemoteError as error:

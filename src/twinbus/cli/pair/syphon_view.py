@@ -12,15 +12,13 @@ from collections import deque
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from twinbus import limits
 from twinbus.pairing.status import PumpCounts
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from twinbus.spark.syphon_job.reports import Report, Reports
-
-# Rates are over this long.
-_RATE_SECONDS = 10.0
 
 
 @dataclass(slots=True)
@@ -108,7 +106,7 @@ class Watch:
     def _rate(self, shot: Snapshot, now: float) -> None:
         moved = {line.index: line.moved for line in shot.queues}
         self._past.append((now, moved))
-        while len(self._past) > 2 and now - self._past[0][0] > _RATE_SECONDS:
+        while len(self._past) > 2 and now - self._past[0][0] > limits.CLI_RATE_SECONDS:
             self._past.popleft()
         before, then = self._past[0]
         seconds = now - before

@@ -35,11 +35,6 @@ from twinbus.pairing.rules.envelope import REASON_ALIAS
 from twinbus.pairing.rules.retry import halves, is_of_one_message
 from twinbus.pairing.rules.syphon_rules import DeadLetter, Rest, after_failure
 
-# What a batch adds to its messages: a section for each, and an envelope that repeats
-# id, session and partition key of the first one, of 128 characters each.
-_SECTION_BYTES = 8
-_ENVELOPE_BYTES = 2048
-
 
 class Owner(Protocol):
     """Who is told what became of the messages."""
@@ -100,10 +95,10 @@ class Destination:
         """As much of the line as fits into one batch, up to one that is not held."""
         line = self.line
         since_ms = self._owner.holding_since_ms()
-        left_bytes = bytes_max - _ENVELOPE_BYTES
+        left_bytes = bytes_max - limits.BATCH_ENVELOPE_BYTES
         batch: list[Item] = []
         for item in line:
-            left_bytes -= len(item.home.payload) + _SECTION_BYTES
+            left_bytes -= len(item.home.payload) + limits.BATCH_SECTION_BYTES
             if (left_bytes < 0 and batch) or item.locked_ms <= since_ms:
                 break
             batch.append(item)

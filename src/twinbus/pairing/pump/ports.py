@@ -63,7 +63,7 @@ class PumpSettings:
     # behind them. False where several pumps share a queue on purpose.
     keeps_order: bool = True
     # The lock time of the queue, or more.
-    lock_seconds: float = 60.0
+    lock_seconds: float = limits.BACKLOG_LOCK_SECONDS
     # What one send may take.
     send_seconds: float = limits.ATTEMPT_MS_MAX / 1000
     # What a pump that stops waits for answers.

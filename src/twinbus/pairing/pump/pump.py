@@ -44,10 +44,6 @@ from twinbus.pairing.status import TAKES, DestinationCounts, PumpCounts
 __all__ = ["Journal", "Pump", "PumpSettings", "Receipt", "Senders"]
 
 _T = TypeVar("_T")
-# Before anything came, messages are taken to be as large as they may be.
-_FIRST_SIZE_BYTES = limits.MESSAGE_BYTES_MAX
-# How much the sizes of one chunk tell about the next.
-_SIZE_WEIGHT = 0.5
 
 
 class Pump:
@@ -87,7 +83,8 @@ class Pump:
         self._spelt: dict[str, str] = {}
         # Work that goes on beside the steps, by what it is for.
         self._tasks: dict[object, asyncio.Task[None]] = {}
-        self._size_bytes: float = _FIRST_SIZE_BYTES
+        # The average size; before anything came, as large as messages may be.
+        self._size_bytes: float = limits.MESSAGE_BYTES_MAX
         # Something happened beside the steps; and something that ends them.
         self._news = asyncio.Event()
         self._halt = asyncio.Event()
@@ -210,7 +207,8 @@ class Pump:
             if self._stopping:
                 return 0
             count = self._settings.chunk
-            count = min(count, int(_HAND_BYTES / 2 / self._size_bytes) or 1)
+            fitting = limits.SYPHON_HAND_BYTES_MAX / 2 / self._size_bytes
+            count = min(count, int(fitting) or 1)
             now_ms = self._settings.clock.now_ms()
             until_ms = self._lanes.pause_until_ms() or 0
             if until_ms > now_ms:
@@ -233,7 +231,7 @@ class Pump:
         now_ms = self._settings.clock.now_ms()
         items = [self._locks.item(message, now_ms) for message in messages]
         size_bytes = sum(len(message.payload) for message in messages) / len(items)
-        self._size_bytes += _SIZE_WEIGHT * (size_bytes - self._size_bytes)
+        self._size_bytes += limits.SYPHON_SIZE_WEIGHT * (size_bytes - self._size_bytes)
         self._hand.update(dict.fromkeys(items))
         self._unsorted += items
         self.counts.received += len(items)
@@ -445,4 +443,3 @@ class Pump:
 
 _SETTLING = object()
 _RENEWING = object()
-_HAND_BYTES = limits.SYPHON_HAND_BYTES_MAX

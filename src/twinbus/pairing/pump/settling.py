@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
+from twinbus import limits
 from twinbus.client.message import Message
 from twinbus.client.receiver import Receiver
 from twinbus.errors import RemoteError, SettleRefused
@@ -20,9 +21,6 @@ from twinbus.pairing.pump.ports import Journal, PumpSettings, Receipt
 from twinbus.pairing.rules.retry import SEND_BACKOFF, halves, is_transient
 from twinbus.pairing.rules.syphon_rules import DeadLetter
 from twinbus.pairing.status import PumpCounts
-
-# Tokens of one request.
-_TOKENS_MAX = 500
 
 
 class Settler:
@@ -132,8 +130,8 @@ class Settler:
         async def renew(messages: Sequence[Message]) -> None:
             await self._receiver.renew(messages, self._locks.renew_ms / 1000)
 
-        for first in range(0, len(items), _TOKENS_MAX):
-            part = list(items[first : first + _TOKENS_MAX])
+        for first in range(0, len(items), limits.SYPHON_SETTLE_TOKENS_MAX):
+            part = list(items[first : first + limits.SYPHON_SETTLE_TOKENS_MAX])
             failures = await self._halving(part, renew)
             for item in part:
                 error = failures.get(item)
@@ -157,8 +155,8 @@ class Settler:
         failures: dict[Item, BaseException] = {}
         if direct:
             failures = await _call(direct, call)
-        for first in range(0, len(by_token), _TOKENS_MAX):
-            part = by_token[first : first + _TOKENS_MAX]
+        for first in range(0, len(by_token), limits.SYPHON_SETTLE_TOKENS_MAX):
+            part = by_token[first : first + limits.SYPHON_SETTLE_TOKENS_MAX]
             failures.update(await self._halving(part, call))
         return failures
 

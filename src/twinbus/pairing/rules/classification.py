@@ -17,6 +17,7 @@ import enum
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
+from twinbus import limits
 from twinbus.errors import TwinbusError
 
 
@@ -255,12 +256,10 @@ _UNREACHABLE = frozenset(
         "socket.gaierror",
     }
 )
-# Long chains are a defect, and circular ones exist.
-_CAUSES_MAX = 8
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    for _ in range(_CAUSES_MAX):
+    for _ in range(limits.ERROR_CAUSES_MAX):
         cause = error.__cause__ or error.__context__
         if cause is None:
             return

@@ -23,11 +23,11 @@ MIDDLE = "x-servicebus-transfer"
 # As the administration client takes them. All else keeps its default.
 BACKLOG_QUEUE_PROPERTIES: MappingProxyType[str, Any] = MappingProxyType(
     {
-        "max_size_in_megabytes": 5120,
+        "max_size_in_megabytes": limits.BACKLOG_QUEUE_MEGABYTES,
         "max_delivery_count": limits.DELIVERY_COUNT_MAX,
         "default_message_time_to_live": DURATION_MAX_TEXT,
         "auto_delete_on_idle": DURATION_MAX_TEXT,
-        "lock_duration": timedelta(minutes=1),
+        "lock_duration": timedelta(seconds=limits.BACKLOG_LOCK_SECONDS),
         "dead_lettering_on_message_expiration": True,
         "enable_batched_operations": True,
     }

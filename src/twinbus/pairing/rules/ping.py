@@ -22,7 +22,6 @@ from twinbus.wire.message.sections import (
 )
 from twinbus.wire.types import Symbol
 
-PING_TTL_MS = 1_000
 
 
 class Probe(enum.Enum):
@@ -46,7 +45,7 @@ def ping_message(session_id: str, message_id: str) -> bytes:
         CONTENT_TYPE: Symbol(PING_CONTENT_TYPE),
         GROUP_ID: session_id,
     }
-    return encode_message(b"", fields, PING_TTL_MS)
+    return encode_message(b"", fields, limits.PING_TTL_MS)
 
 
 def next_ping_ms(started_ms: int, interval_ms: int, now_ms: int) -> int:

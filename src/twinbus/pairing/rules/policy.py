@@ -27,6 +27,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
 
+from twinbus import limits
 from twinbus.core.names import strip_uri
 from twinbus.pairing.events import EventKind, PairingEvent
 from twinbus.pairing.rules.classification import Verdict
@@ -150,8 +151,8 @@ TRANSITIONS: MappingProxyType[tuple[State, Input], Move] = MappingProxyType(
 class PolicySettings:
     """What the machines of a factory have in common."""
 
-    failover_interval_ms: int = 60_000
-    ping_interval_ms: int = 60_000
+    failover_interval_ms: int = limits.PAIR_INTERVAL_MS_DEFAULT
+    ping_interval_ms: int = limits.PAIR_INTERVAL_MS_DEFAULT
     # Whether a send that fails on a suspect entity waits, or raises.
     hold: bool = True
 

@@ -42,15 +42,12 @@ REASON_MISSING = "DestinationNotFound"
 REASON_DISABLED = "DestinationDisabled"
 REASON_TOO_LARGE = "MessageTooLarge"
 REASON_REFUSED = "MessageRefused"
-# As the dead-letter queue takes them.
-_DESCRIPTION_CHARS_MAX = 1024
 
 
 # -- one message -------------------------------------------------------------------
 
 
-# The same few paths come again and again.
-_key_of = lru_cache(4096)(entity_key)
+_key_of = lru_cache(limits.ENTITY_KEYS_KEPT_MAX)(entity_key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +153,7 @@ def after_failure(path: str, error: BaseException) -> Rest | DeadLetter:
         return rest
     text = f"'{path}' did not take the message: {error}"
     reason = _REASONS.get(kind, REASON_REFUSED)
-    return DeadLetter(reason, text[:_DESCRIPTION_CHARS_MAX])
+    return DeadLetter(reason, text[: limits.DEAD_LETTER_DESCRIPTION_CHARS_MAX])
 
 
 # -- destinations that rest --------------------------------------------------------

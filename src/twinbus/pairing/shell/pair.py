@@ -47,10 +47,6 @@ if TYPE_CHECKING:
     from twinbus.pairing.shell.route import Flight
 
 
-# Backlog queues that are linked to before all others.
-_LINKED_FIRST = 2
-
-
 class PairedEntity:
     """One entity of the primary: its machine, its sender, and what is under way."""
 
@@ -199,11 +195,11 @@ class Pair:
         Raises what the last one raised if none can be linked to.
         """
         indexes = sorted(self.options.usable_indexes)
-        results = await self._link(indexes[:_LINKED_FIRST])
+        results = await self._link(indexes[: limits.BACKLOG_LINKS_FIRST])
         errors = [each for each in results if each is not None]
-        # A key that is wrong is not shown ten times: a server may bar who does that.
+        # A wrong key is not shown for every queue.
         if len(errors) < len(results) or kind_of(errors[0]) is not Kind.ACCESS:
-            results += await self._link(indexes[_LINKED_FIRST:])
+            results += await self._link(indexes[limits.BACKLOG_LINKS_FIRST :])
             errors = [each for each in results if each is not None]
         if len(errors) == len(results):
             raise errors[-1]

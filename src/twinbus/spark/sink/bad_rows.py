@@ -14,8 +14,7 @@ from typing import Self
 import pyarrow as pa
 from pyarrow import parquet
 
-# Rows that wait to be written, in bytes.
-_BUFFER_BYTES = 4 * 1024 * 1024
+from twinbus import limits
 
 
 class BadRows:
@@ -45,7 +44,7 @@ class BadRows:
         self._rows.append(row)
         self._bytes += row.nbytes
         self.count += 1
-        if self._bytes >= _BUFFER_BYTES:
+        if self._bytes >= limits.BAD_ROWS_BUFFER_BYTES:
             self._write()
 
     def keep(self) -> None:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from twinbus import limits
 from twinbus.client.message import Message
 from twinbus.client.receiver import ReceiveOptions
 from twinbus.client.sync.connection import Connection
@@ -22,9 +23,6 @@ from twinbus.errors import RemoteError, SessionCannotBeLocked, SessionLockLost
 from twinbus.pairing.rules.classification import Kind, kind_of
 from twinbus.pairing.rules.retry import is_transient
 from twinbus.spark.source.rows import BATCH_BYTES
-
-# How much longer the next chunk may be than the one before.
-_GROWTH = 4
 
 _log = logging.getLogger(__name__)
 
@@ -135,7 +133,8 @@ class Intake:
         largest = max(len(each.payload) for each in messages)
         self._largest = max(self._largest, largest)
         fitting = max(1, BATCH_BYTES // self._largest)
-        self._ask = min(self._ask * _GROWTH, fitting, self._chunk)
+        ask = self._ask * limits.SOURCE_CHUNK_GROWTH
+        self._ask = min(ask, fitting, self._chunk)
 
     def _over(self) -> bool:
         return self._left <= 0 or time.monotonic() >= self._until

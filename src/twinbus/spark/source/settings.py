@@ -47,7 +47,6 @@ _ONLY_FOR = {
     "taskBudgetSeconds": (SPOOL, SINK),
     "sessions": (SPOOL, SINK),
 }
-_SEQUENCE_MAX = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +110,7 @@ class SourceSettings:
                 "maxMessagesPerBatch",
                 limits.BATCH_MESSAGES_DEFAULT,
                 low=1,
-                high=1_000_000_000,
+                high=limits.BATCH_MESSAGES_MAX_OPTION,
             ),
             chunk=options.integer(
                 "chunkSize",
@@ -130,10 +129,13 @@ class SourceSettings:
             ),
             spool=options.folder("spoolLocation"),
             first_sequence=options.integer(
-                "firstSequence", 1, low=1, high=_SEQUENCE_MAX
+                "firstSequence", 1, low=1, high=limits.SEQUENCE_NUMBER_MAX
             ),
             last_sequence=options.integer(
-                "lastSequence", _SEQUENCE_MAX, low=1, high=_SEQUENCE_MAX
+                "lastSequence",
+                limits.SEQUENCE_NUMBER_MAX,
+                low=1,
+                high=limits.SEQUENCE_NUMBER_MAX,
             ),
         )
 

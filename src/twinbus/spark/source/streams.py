@@ -46,8 +46,6 @@ from twinbus.spark.source.settings import SINK, SPOOL, SourceSettings
 from twinbus.spark.source.spool import SpooledSlice, Sweeper
 from twinbus.spark.source.watching import Watch
 
-_SESSIONS_PAGE = 100
-
 
 class ConsumingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """What `spool` and `sink` share: batches by number, and shares of them."""
@@ -123,9 +121,11 @@ class ConsumingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found: list[str] = []
         while len(found) < limits.BATCH_SESSIONS_MAX:
             skip = len(found)
-            page = self.watch.ask(partial(management.sessions, skip, _SESSIONS_PAGE))
+            page = self.watch.ask(
+                partial(management.sessions, skip, limits.SOURCE_SESSIONS_PAGE)
+            )
             found += page
-            if len(page) < _SESSIONS_PAGE:
+            if len(page) < limits.SOURCE_SESSIONS_PAGE:
                 break
         return found
 

@@ -42,7 +42,7 @@ class Watch:
     def aim(self) -> None:
         """What comes from now on is for another run."""
         management = self.connection.management(self._settings.path)
-        everything = Range(1, (1 << 63) - 1)
+        everything = Range(1, limits.SEQUENCE_NUMBER_MAX)
         self._target = self.ask(lambda: whole(management, everything)).last
 
     def has_work(self) -> bool:

@@ -68,7 +68,7 @@ class SyphonSettings:
     keep_order: bool = True
     # How many tasks to plan for, if order is not kept.
     parallelism: int = 2
-    task_budget_seconds: float = 10.0
+    task_budget_seconds: float = limits.SYPHON_TASK_SECONDS
     # Messages of one micro-batch, about; None for as many as the budgets allow.
     messages_max: int | None = None
     ttl_rule: str = TTL_REMAINING

@@ -72,11 +72,8 @@ OPTIONS = (
 SPARK_SETTINGS = {"spark.speculation": "false", "spark.task.maxFailures": "8"}
 
 _CHUNK = 2 * limits.SYPHON_CHUNK_MESSAGES
-_CHECK_SECONDS = 15.0
 # A path that is asked for with a key when no message names another.
 _NO_ENTITY = "twinbus-syphon-check"
-# Reports of older runs are removed.
-_RUNS_KEPT = timedelta(days=7)
 _RUN_TIME = "%Y%m%dT%H%M%S"
 
 
@@ -131,16 +128,27 @@ def prepare(options: dict[str, object], master: str) -> tuple[SyphonJob, Options
         raise SameNamespace
     name = given.text("primaryName") or primary_label(*primary.target)
     stamp = datetime.now(UTC).strftime(_RUN_TIME)
-    most = given.integer("maxMessagesPerBatch", 0, low=1, high=10**9)
+    most = given.integer(
+        "maxMessagesPerBatch", 0, low=1, high=limits.BATCH_MESSAGES_MAX_OPTION
+    )
     settings = SyphonSettings(
         primary=name,
         journal=given.text("journalLocation") or _usual_journal(master),
         pair=f"{secondary.name.replace(':', '-')}/{name}",
         run=f"{stamp}-{secrets.token_hex(4)}",
-        chunk=given.integer("chunkSize", _CHUNK, low=2, high=2000),
+        chunk=given.integer(
+            "chunkSize", _CHUNK, low=2, high=limits.SYPHON_CHUNK_MESSAGES_MAX
+        ),
         keep_order=not given.has("keepOrder") or given.flag("keepOrder"),
-        parallelism=given.integer("parallelism", 0, low=1, high=10_000),
-        task_budget_seconds=given.integer("taskBudgetSeconds", 10, low=1, high=600),
+        parallelism=given.integer(
+            "parallelism", 0, low=1, high=limits.SYPHON_PARALLELISM_MAX
+        ),
+        task_budget_seconds=given.integer(
+            "taskBudgetSeconds",
+            limits.SYPHON_TASK_SECONDS,
+            low=1,
+            high=limits.SYPHON_TASK_SECONDS_MAX,
+        ),
         messages_max=most or None,
         ttl_rule=given.choice("ttl", TTL_RULES, TTL_REMAINING),
     )
@@ -192,7 +200,7 @@ async def check(job: SyphonJob) -> list[int]:
     ):
         backlog = Backlog(secondary, settings.primary)
         try:
-            found = await asyncio.wait_for(backlog.find(), _CHECK_SECONDS)
+            found = await asyncio.wait_for(backlog.find(), limits.SYPHON_CHECK_SECONDS)
         except (RemoteError, TimeoutError) as error:
             raise _refused("secondary", job.secondary, error, "Listen") from error
         if not found:
@@ -201,7 +209,7 @@ async def check(job: SyphonJob) -> list[int]:
                 "Pair the namespaces first, or name the primary as the senders do."
             )
         try:
-            await home.open(_CHECK_SECONDS)
+            await home.open(limits.SYPHON_CHECK_SECONDS)
             path = await _some_destination(secondary, backlog, found)
             if path is None and job.primary.has_key:
                 # That it does not exist is no matter; that the key is wrong is.
@@ -229,7 +237,7 @@ async def _some_destination(
 async def _check_sends(home: Connection, path: str) -> None:
     try:
         async with home.sender(path) as sender:
-            await sender.open(_CHECK_SECONDS)
+            await sender.open(limits.SYPHON_CHECK_SECONDS)
     except RemoteError as error:
         # What else may be wrong with one entity is the rules' business.
         if kind_of(error) is Kind.ACCESS:
@@ -295,7 +303,7 @@ def _running_at_once(spark: SparkSession) -> int:
         return int(spark.sparkContext.defaultParallelism)
     except Exception:  # noqa: BLE001
         # With Spark Connect the client does not know.
-        return 4
+        return limits.SYPHON_PARALLELISM_UNKNOWN
 
 
 def _begin(reports: Reports, settings: SyphonSettings) -> None:
@@ -307,5 +315,5 @@ def _begin(reports: Reports, settings: SyphonSettings) -> None:
             f"Option 'journalLocation': '{settings.journal}' cannot be written "
             f"({error})."
         ) from error
-    oldest = (datetime.now(UTC) - _RUNS_KEPT).strftime(_RUN_TIME)
-    reports.forget_before(oldest)
+    kept = timedelta(days=limits.SYPHON_RUNS_KEPT_DAYS)
+    reports.forget_before((datetime.now(UTC) - kept).strftime(_RUN_TIME))
