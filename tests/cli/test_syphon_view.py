@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from twinbus.cli.pair.syphon_view import Watch, duration_text, line_of, table_of
+from twinbus.cli.pair.syphon_view import ReportWatch, duration_text, line_of, table_of
 from twinbus.pairing.status import DestinationCounts, PumpCounts
 from twinbus.spark.syphon_job.reports import QueueTotals, Report, Reports, Totals
 from twinbus.spark.syphon_job.storage import FolderStorage
@@ -53,7 +53,7 @@ def test_running_tasks_are_added_to_what_has_ended(reports: Reports) -> None:
     reports.write_totals(totals(3, 100, 50, moved=7))
     reports.write(report(4, 0, moved=20))
 
-    shot = Watch(reports).look(NOW)
+    shot = ReportWatch(reports).look(NOW)
 
     assert (shot.epoch, shot.working) == (4, True)
     assert [line.moved for line in shot.queues] == [27, 7]
@@ -68,7 +68,7 @@ def test_an_epoch_that_was_added_up_is_counted_once(reports: Reports) -> None:
     reports.write(report(4, 0, moved=20))
     reports.write_totals(totals(4, 80, moved=20))
 
-    assert Watch(reports).look(NOW).moved == 20
+    assert ReportWatch(reports).look(NOW).moved == 20
 
 
 def test_a_killed_attempt_counts_beside_the_next_one(reports: Reports) -> None:
@@ -76,12 +76,12 @@ def test_a_killed_attempt_counts_beside_the_next_one(reports: Reports) -> None:
     reports.write(report(1, 0, moved=5, attempt="killed"))
     reports.write(report(1, 0, moved=9, attempt="second"))
 
-    assert Watch(reports).look(NOW).moved == 14
+    assert ReportWatch(reports).look(NOW).moved == 14
 
 
 def test_rate_and_time_left_come_from_two_looks(reports: Reports) -> None:
     reports.write_totals(totals(0, 1000))
-    watch = Watch(reports)
+    watch = ReportWatch(reports)
     assert watch.look(NOW).eta_seconds is None
     reports.write(report(1, 0, moved=99))
 
@@ -92,7 +92,7 @@ def test_rate_and_time_left_come_from_two_looks(reports: Reports) -> None:
 
 
 def test_nothing_there_yet_is_no_error(tmp_path: Path) -> None:
-    shot = Watch(Reports(FolderStorage(tmp_path), "pair", "run")).look(NOW)
+    shot = ReportWatch(Reports(FolderStorage(tmp_path), "pair", "run")).look(NOW)
 
     assert (shot.epoch, shot.queues, shot.rate) == (0, [], 0.0)
 
@@ -128,7 +128,7 @@ def test_asking_to_stop_is_heard(reports: Reports) -> None:
 def test_a_line_and_a_table_show_it(reports: Reports) -> None:
     reports.write_totals(totals(3, 100, 50, moved=7))
     reports.write(report(4, 0, moved=20))
-    shot = Watch(reports).look(NOW)
+    shot = ReportWatch(reports).look(NOW)
     shot.queues[1].trouble = "the secondary is away"
 
     out = io.StringIO()

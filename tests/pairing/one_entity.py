@@ -6,7 +6,7 @@ from twinbus.pairing.events import EventKind
 from twinbus.pairing.rules.classification import Verdict
 from twinbus.pairing.rules.decisions import Decision, Tell
 from twinbus.pairing.rules.holding import HoldBudget
-from twinbus.pairing.rules.policy import EntityPolicy, PolicySettings, State
+from twinbus.pairing.rules.policy import EntityPolicy, EntityState, PolicySettings
 
 T0 = 1_700_000_000_000
 INTERVAL = 60_000
@@ -42,7 +42,7 @@ def fail(entity: EntityPolicy, now_ms: int, attempt: int = 0) -> list[Decision]:
 
 def suspect(entity: EntityPolicy) -> EntityPolicy:
     fail(entity, T0)
-    assert entity.state is State.SUSPECT
+    assert entity.state is EntityState.SUSPECT
     return entity
 
 
@@ -50,7 +50,7 @@ def failed_over() -> EntityPolicy:
     """Failed over at T0, with the first ping planned."""
     entity = make(interval_ms=0)
     fail(entity, T0)
-    assert entity.state is State.FAILED_OVER
+    assert entity.state is EntityState.FAILED_OVER
     return entity
 
 
@@ -58,5 +58,5 @@ def deciding() -> EntityPolicy:
     """The timer fired after silence."""
     entity = suspect(make())
     entity.timer_fired(1, T0 + INTERVAL)
-    assert entity.state is State.DECIDING
+    assert entity.state is EntityState.DECIDING
     return entity

@@ -8,7 +8,7 @@ from twinbus import limits
 from twinbus.errors import BusyError, RemoteError
 from twinbus.pairing.rules.classification import Verdict
 from twinbus.pairing.rules.holding import HoldBudget
-from twinbus.pairing.rules.policy import EntityPolicy, PolicySettings, State
+from twinbus.pairing.rules.policy import EntityPolicy, EntityState, PolicySettings
 from twinbus.pairing.rules.rotation import Rotation, SenderChoice
 from twinbus.pairing.rules.send_call import SendCall, SendRules, TryBacklog, Wait
 
@@ -50,7 +50,7 @@ class Sender:
         """Let the timer fire, with failures since it started."""
         self.entity.failed(self.entity.begin(), Verdict.COUNTED, LOST, now_ms)
         self.entity.timer_fired(1, now_ms)
-        assert self.entity.state is State.FAILED_OVER
+        assert self.entity.state is EntityState.FAILED_OVER
 
 
 def over(queues: int = 2, deadline_ms: int | None = None) -> tuple[Sender, SendCall]:

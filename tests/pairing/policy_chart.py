@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from twinbus.pairing.rules.policy import TRANSITIONS, State
+from twinbus.pairing.rules.policy import TRANSITIONS, EntityState
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "pairing-policy.md"
 
@@ -34,16 +34,16 @@ def page() -> str:
     return "\n".join([_HEAD, *_chart(), "", *_table(), ""])
 
 
-def _name(state: State) -> str:
+def _name(state: EntityState) -> str:
     return state.value.replace(" ", "_")
 
 
 def _chart() -> Iterator[str]:
     yield "```mermaid"
     yield "stateDiagram-v2"
-    for state in State:
+    for state in EntityState:
         yield f"    {_name(state)}: {state.value}"
-    yield f"    [*] --> {_name(State.HEALTHY)}"
+    yield f"    [*] --> {_name(EntityState.HEALTHY)}"
     for (state, happened), move in TRANSITIONS.items():
         yield f"    {_name(state)} --> {_name(move.to)}: {happened.value}"
     yield "```"

@@ -47,9 +47,9 @@ from twinbus.pairing.rules.decisions import (
 )
 from twinbus.pairing.rules.policy import (
     EntityPolicy,
+    EntityState,
     PairingPolicy,
     PolicySettings,
-    State,
 )
 from twinbus.pairing.rules.rotation import Rotation, SenderChoice
 from twinbus.pairing.rules.send_call import (
@@ -207,7 +207,7 @@ class Simulation:
         def check() -> None:
             policy = self.policy.entity(name)
             since_ms = policy.status().since_ms or 0
-            stuck = policy.state is State.FAILED_OVER and since_ms <= fault.end_ms
+            stuck = policy.state is EntityState.FAILED_OVER and since_ms <= fault.end_ms
             assert not stuck, "did not fail back within one ping interval"
 
         self.clock.at(check_ms, check)
@@ -409,7 +409,9 @@ class Run:
     # -- the backlog ---------------------------------------------------------------
 
     def _try_backlog(self, step: TryBacklog) -> None:
-        assert self.entity.state is State.FAILED_OVER, "a healthy entity is diverted"
+        assert self.entity.state is EntityState.FAILED_OVER, (
+            "a healthy entity is diverted"
+        )
         if self.attempt is not None:
             self.attempt = None
             self.simulation.unknown[self.message_id] += 1

@@ -34,8 +34,8 @@ from twinbus.pairing.rules.decisions import (
 )
 from twinbus.pairing.rules.policy import (
     TRANSITIONS,
+    EntityState,
     Input,
-    State,
 )
 
 # -- the timer ---------------------------------------------------------------------
@@ -46,7 +46,7 @@ def test_the_first_counted_failure_starts_the_timer() -> None:
 
     decisions = fail(entity, T0)
 
-    assert entity.state is State.SUSPECT
+    assert entity.state is EntityState.SUSPECT
     assert without_events(decisions) == [StartTimer("orders", 1, T0 + INTERVAL)]
     assert told(decisions) == [EventKind.SUSPECT]
 
@@ -65,7 +65,7 @@ def test_later_failures_do_not_restart_the_timer() -> None:
     assert fail(entity, T0 + 30_000, entity.begin()) == []
 
     assert entity.timer_fired(1, T0 + INTERVAL)
-    assert entity.state is State.FAILED_OVER
+    assert entity.state is EntityState.FAILED_OVER
 
 
 def test_a_success_cancels_the_timer() -> None:
@@ -73,7 +73,7 @@ def test_a_success_cancels_the_timer() -> None:
 
     decisions = entity.accepted(0, T0 + 10)
 
-    assert entity.state is State.HEALTHY
+    assert entity.state is EntityState.HEALTHY
     assert without_events(decisions) == [CancelTimer("orders", 1), Resume("orders")]
     assert told(decisions) == [EventKind.RECOVERED]
 
@@ -86,7 +86,7 @@ def test_a_cancelled_timer_that_fires_all_the_same_is_ignored() -> None:
 
     fail(entity, T0 + 20)
     assert entity.timer_fired(1, T0 + INTERVAL) == []
-    assert entity.state is State.SUSPECT
+    assert entity.state is EntityState.SUSPECT
 
 
 def test_a_timer_that_fires_too_early_is_started_again() -> None:
@@ -95,7 +95,7 @@ def test_a_timer_that_fires_too_early_is_started_again() -> None:
     decisions = entity.timer_fired(1, T0 + INTERVAL - 1)
 
     assert decisions == [StartTimer("orders", 1, T0 + INTERVAL)]
-    assert entity.state is State.SUSPECT
+    assert entity.state is EntityState.SUSPECT
 
 
 def test_the_timer_fires_with_no_success_since_it_started() -> None:
@@ -104,7 +104,7 @@ def test_the_timer_fires_with_no_success_since_it_started() -> None:
 
     decisions = entity.timer_fired(1, T0 + INTERVAL)
 
-    assert entity.state is State.FAILED_OVER
+    assert entity.state is EntityState.FAILED_OVER
     assert told(decisions) == [EventKind.FAILED_OVER]
     assert Divert("orders") in decisions
 
@@ -115,7 +115,7 @@ def test_an_attempt_without_an_answer_is_no_silence() -> None:
 
     entity.timer_fired(1, T0 + INTERVAL)
 
-    assert entity.state is State.FAILED_OVER
+    assert entity.state is EntityState.FAILED_OVER
 
 
 def test_with_interval_zero_the_first_counted_failure_fails_over() -> None:
@@ -123,7 +123,7 @@ def test_with_interval_zero_the_first_counted_failure_fails_over() -> None:
 
     decisions = fail(entity, T0)
 
-    assert entity.state is State.FAILED_OVER
+    assert entity.state is EntityState.FAILED_OVER
     assert told(decisions) == [EventKind.FAILED_OVER]
     assert Divert("orders") in decisions
 
@@ -136,7 +136,7 @@ def test_after_silence_a_ping_decides_before_the_switch() -> None:
 
     decisions = entity.timer_fired(1, T0 + INTERVAL)
 
-    assert entity.state is State.DECIDING
+    assert entity.state is EntityState.DECIDING
     assert decisions == [StartPing("orders", 1, T0 + INTERVAL, 30_000)]
 
 
@@ -154,7 +154,7 @@ def test_a_ping_that_fails_after_silence_switches() -> None:
 
     decisions = entity.ping_ended(1, COUNTED, LOST, T0 + INTERVAL + 5)
 
-    assert entity.state is State.FAILED_OVER
+    assert entity.state is EntityState.FAILED_OVER
     assert told(decisions) == [EventKind.PING_FAILED, EventKind.FAILED_OVER]
     next_ms = T0 + 2 * INTERVAL
     assert StartPing("orders", 2, next_ms, 30_000) in decisions
@@ -166,7 +166,7 @@ def test_a_service_that_answers_the_ping_is_not_diverted(verdict: Verdict) -> No
 
     entity.ping_ended(1, verdict, LOST, T0 + INTERVAL + 5)
 
-    assert entity.state is State.HEALTHY
+    assert entity.state is EntityState.HEALTHY
 
 
 def test_busy_answers_alone_never_fail_over() -> None:
@@ -177,7 +177,7 @@ def test_busy_answers_alone_never_fail_over() -> None:
 
     entity.timer_fired(1, T0 + INTERVAL)
 
-    assert entity.state is State.DECIDING
+    assert entity.state is EntityState.DECIDING
 
 
 def test_failures_that_began_before_the_timer_are_silence() -> None:
@@ -188,7 +188,7 @@ def test_failures_that_began_before_the_timer_are_silence() -> None:
 
     entity.timer_fired(1, T0 + INTERVAL)
 
-    assert entity.state is State.DECIDING
+    assert entity.state is EntityState.DECIDING
 
 
 def test_a_send_that_fails_while_the_ping_decides_switches() -> None:
@@ -197,7 +197,7 @@ def test_a_send_that_fails_while_the_ping_decides_switches() -> None:
 
     decisions = fail(entity, T0 + INTERVAL + 3, attempt)
 
-    assert entity.state is State.FAILED_OVER
+    assert entity.state is EntityState.FAILED_OVER
     # The ping that is under way is the first one of the failover.
     assert not any(isinstance(each, StartPing) for each in decisions)
 
@@ -206,7 +206,7 @@ def test_an_old_send_that_fails_while_the_ping_decides_is_no_news() -> None:
     entity = deciding()
 
     assert fail(entity, T0 + INTERVAL + 3) == []
-    assert entity.state is State.DECIDING
+    assert entity.state is EntityState.DECIDING
 
 
 def test_a_cancelled_send_is_neither_success_nor_failure() -> None:
@@ -215,7 +215,7 @@ def test_a_cancelled_send_is_neither_success_nor_failure() -> None:
 
     entity.timer_fired(1, T0 + INTERVAL)
 
-    assert entity.state is State.DECIDING
+    assert entity.state is EntityState.DECIDING
 
 
 # -- failed over -------------------------------------------------------------------
@@ -264,7 +264,7 @@ def test_a_ping_that_is_not_accepted_does_not_fail_back(verdict: Verdict) -> Non
 
     entity.ping_ended(1, verdict, LOST, T0 + 5)
 
-    assert entity.state is State.FAILED_OVER
+    assert entity.state is EntityState.FAILED_OVER
 
 
 def test_a_late_primary_success_fails_back() -> None:
@@ -311,7 +311,7 @@ def test_a_ping_of_an_earlier_failover_is_ignored() -> None:
 
     fail(entity, T0 + 3)
     assert entity.ping_ended(1, None, None, T0 + 4) == []
-    assert entity.state is State.FAILED_OVER
+    assert entity.state is EntityState.FAILED_OVER
 
 
 def test_between_pings_there_is_nothing_to_stop() -> None:
@@ -371,7 +371,7 @@ def test_closing_ends_timers_and_pings() -> None:
 
 
 def test_what_is_not_in_the_table_changes_nothing() -> None:
-    for state, happened in product(State, Input):
+    for state, happened in product(EntityState, Input):
         if (state, happened) in TRANSITIONS:
             continue
         entity = make()
@@ -385,7 +385,7 @@ def test_only_acceptance_and_mark_healthy_end_a_failover() -> None:
     ways = {
         happened
         for (state, happened), move in TRANSITIONS.items()
-        if state is State.FAILED_OVER and move.to is not State.FAILED_OVER
+        if state is EntityState.FAILED_OVER and move.to is not EntityState.FAILED_OVER
     }
 
     assert ways == {Input.ACCEPTED, Input.PING_ACCEPTED, Input.MARKED_HEALTHY}
@@ -395,4 +395,4 @@ def test_every_state_can_be_reached_and_left() -> None:
     reached = {move.to for move in TRANSITIONS.values()}
     left = {state for (state, _), move in TRANSITIONS.items() if move.to is not state}
 
-    assert reached == set(State) == left
+    assert reached == set(EntityState) == left

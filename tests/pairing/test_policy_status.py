@@ -22,9 +22,9 @@ from twinbus.pairing.rules.decisions import (
 )
 from twinbus.pairing.rules.holding import HoldBudget
 from twinbus.pairing.rules.policy import (
+    EntityState,
     PairingPolicy,
     PolicySettings,
-    State,
     entity_key,
 )
 
@@ -36,7 +36,7 @@ def test_failover_is_per_entity() -> None:
 
     fail(policy.entity("orders"), T0)
 
-    assert policy.entity("orders").state is State.FAILED_OVER
+    assert policy.entity("orders").state is EntityState.FAILED_OVER
     assert policy.entity("invoices").direct
 
 
@@ -56,7 +56,7 @@ def test_every_sender_of_a_factory_shares_the_machine() -> None:
 
     fail(first, T0)
 
-    assert second.state is State.FAILED_OVER
+    assert second.state is EntityState.FAILED_OVER
 
 
 def test_closing_the_factory_ends_everything() -> None:

@@ -9,7 +9,7 @@ from twinbus.pairing.errors import TooManyHeldSends
 from twinbus.pairing.rules.classification import Verdict
 from twinbus.pairing.rules.decisions import Divert, StartTimer, Wake
 from twinbus.pairing.rules.holding import HoldBudget
-from twinbus.pairing.rules.policy import State
+from twinbus.pairing.rules.policy import EntityState
 from twinbus.pairing.rules.send_call import (
     Done,
     GiveUp,
@@ -113,7 +113,7 @@ def test_an_attempt_that_the_callers_timeout_ends_counts_and_raises() -> None:
     turn = call.primary_failed(error, T0 + 1_000)
 
     assert turn.step == GiveUp(error, timed_out=True)
-    assert sender.entity.state is State.SUSPECT
+    assert sender.entity.state is EntityState.SUSPECT
     assert not sender.entity.line
 
 
@@ -171,7 +171,7 @@ def test_without_holding_a_failing_send_raises() -> None:
     call.start(T0)
 
     assert call.primary_failed(LOST, T0 + 5).step == GiveUp(LOST)
-    assert sender.entity.state is State.SUSPECT
+    assert sender.entity.state is EntityState.SUSPECT
     assert isinstance(sender.call().start(T0 + 6).step, TryPrimary)
 
 
@@ -340,7 +340,7 @@ def test_an_attempt_that_was_cancelled_says_nothing_about_the_entity() -> None:
 
     sender.entity.timer_fired(1, T0 + 60_000)
 
-    assert sender.entity.state is State.DECIDING
+    assert sender.entity.state is EntityState.DECIDING
 
 
 def test_a_held_send_that_is_refused_makes_way() -> None:

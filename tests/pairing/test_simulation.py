@@ -13,7 +13,7 @@ from twinbus.pairing.events import EventKind
 from twinbus.pairing.rules import policy, send_call
 from twinbus.pairing.rules.classification import Verdict
 from twinbus.pairing.rules.decisions import Decision
-from twinbus.pairing.rules.policy import Action, Input, Move, State
+from twinbus.pairing.rules.policy import EntityState, Input, Move, PolicyAction
 from twinbus.pairing.rules.send_call import SendCall
 from twinbus.pairing.rules.syphon_rules import Lanes
 
@@ -55,28 +55,28 @@ def test_twenty_thousand_seeds_lose_nothing() -> None:
 # -- the simulation convicts broken rules ------------------------------------------
 
 
-Moves = dict[tuple[State, Input], Move]
+Moves = dict[tuple[EntityState, Input], Move]
 
 
 def impatient(moves: Moves) -> None:
     """Fails over at the first failure, whatever the interval."""
     over = Move(
-        State.FAILED_OVER,
-        (Action.PING_NOW, Action.DIVERT),
+        EntityState.FAILED_OVER,
+        (PolicyAction.PING_NOW, PolicyAction.DIVERT),
         (EventKind.SUSPECT, EventKind.FAILED_OVER),
     )
-    moves[State.HEALTHY, Input.FAILED] = over
+    moves[EntityState.HEALTHY, Input.FAILED] = over
 
 
 def forgetful(moves: Moves) -> None:
     """Takes no notice of a success while the timer runs."""
-    del moves[State.SUSPECT, Input.ACCEPTED]
+    del moves[EntityState.SUSPECT, Input.ACCEPTED]
 
 
 def deaf(moves: Moves) -> None:
     """Takes no notice of an accepted ping."""
-    stay = Move(State.FAILED_OVER, (Action.PING_NEXT,))
-    moves[State.FAILED_OVER, Input.PING_ACCEPTED] = stay
+    stay = Move(EntityState.FAILED_OVER, (PolicyAction.PING_NEXT,))
+    moves[EntityState.FAILED_OVER, Input.PING_ACCEPTED] = stay
 
 
 @pytest.mark.parametrize(

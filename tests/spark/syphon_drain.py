@@ -23,7 +23,7 @@ from typing import Self
 import pyspark
 
 from tests.spark.syphon_pair import PRIMARY, Pair, Server
-from twinbus.cli.pair.syphon_view import Snapshot, Watch
+from twinbus.cli.pair.syphon_view import ReportWatch, Snapshot
 from twinbus.spark.syphon_job.reports import Reports
 from twinbus.spark.syphon_job.storage import storage_at
 
@@ -107,7 +107,7 @@ class Drain:
     def look(self) -> Snapshot:
         """How far it is."""
         reports = self.reports()
-        return Snapshot() if reports is None else Watch(reports).look(time.time())
+        return Snapshot() if reports is None else ReportWatch(reports).look(time.time())
 
     def moved(self, count: int) -> bool:
         """Wait until so many were moved; False if it ended before."""

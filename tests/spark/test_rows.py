@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 from twinbus.client.message import Message
 from twinbus.errors import ArgumentError
 from twinbus.spark.schema import COLUMNS, arrow_schema, spark_schema
-from twinbus.spark.settling import Lock, read_lock
+from twinbus.spark.settling import RowLock, read_lock
 from twinbus.spark.sink.encoding import Identity, check_columns, encode_row, rows_of
 from twinbus.spark.source.rows import BATCH_BYTES, Place, RowBatch
 from twinbus.wire.codec import encode
@@ -258,7 +258,7 @@ def test_a_row_that_is_written_again_has_the_same_id() -> None:
 
 
 def test_a_lock_says_where_it_was_made() -> None:
-    assert read_lock(PLACE.token(TOKEN)) == Lock(TOKEN, *PLACE)
+    assert read_lock(PLACE.token(TOKEN)) == RowLock(TOKEN, *PLACE)
 
 
 @pytest.mark.parametrize("text", ["", "x", f"{TOKEN}", f"{TOKEN}@host", "x@host/q"])

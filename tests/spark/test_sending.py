@@ -10,7 +10,7 @@ import pytest
 from tests.spark.bus import Bus, message
 from twinbus.client.sync.connection import Connection
 from twinbus.errors import OperationTimeout, RemoteError, TwinbusError
-from twinbus.spark.sink.sending import Letter, Sending, WaitBudget
+from twinbus.spark.sink.sending import RowMessage, RowSender, WaitBudget
 from twinbus.testing.namespace import ServedNamespace, serve_namespace
 
 
@@ -22,7 +22,7 @@ class Outcome:
         self.pauses: list[float] = []
         self.renewed = 0
 
-    def refuse(self, letter: Letter, entity: str, error: TwinbusError) -> None:
+    def refuse(self, letter: RowMessage, entity: str, error: TwinbusError) -> None:
         self.bad.append(f"{letter.key} {entity} {error.condition}")
 
     def renew(self) -> None:
@@ -32,8 +32,8 @@ class Outcome:
 @contextmanager
 def sending(
     connection: Connection, outcome: Outcome, seconds: float = 100.0
-) -> Iterator[Sending]:
-    made = Sending(
+) -> Iterator[RowSender]:
+    made = RowSender(
         connection,
         WaitBudget(seconds, outcome.pauses.append),
         outcome.refuse,
@@ -43,9 +43,9 @@ def sending(
     made.close()
 
 
-def letters(count: int, size_bytes: int = 10) -> list[Letter]:
+def letters(count: int, size_bytes: int = 10) -> list[RowMessage]:
     return [
-        Letter(f"row-{at}", message(f"row-{at}", b"x" * size_bytes), at)
+        RowMessage(f"row-{at}", message(f"row-{at}", b"x" * size_bytes), at)
         for at in range(count)
     ]
 
@@ -63,7 +63,7 @@ def test_rows_leave_in_their_order(bus: Bus, queue: str) -> None:
 def test_a_message_that_is_too_large_is_a_bad_row(bus: Bus, queue: str) -> None:
     outcome = Outcome()
     rows = letters(5)
-    rows[2] = Letter("large", message("large", b"x" * 300_000), 2)
+    rows[2] = RowMessage("large", message("large", b"x" * 300_000), 2)
 
     with sending(bus.connection, outcome) as made:
         made.send(queue, rows)
@@ -76,7 +76,7 @@ def test_a_wrong_message_is_found_in_its_batch(bus: Bus, queue: str) -> None:
     """The server refuses a batch whole; all others of it must go."""
     outcome = Outcome()
     rows = letters(64)
-    rows[37] = Letter("wrong", b"\x00\x53\x75\xa0\xff", 37)
+    rows[37] = RowMessage("wrong", b"\x00\x53\x75\xa0\xff", 37)
 
     with sending(bus.connection, outcome) as made:
         made.send(queue, rows)
@@ -134,7 +134,7 @@ def test_a_busy_service_is_asked_again_after_ten_seconds(
         throttled.advance(seconds)
 
     with Connection.from_connection_string(throttled.connection_string) as connection:
-        made = Sending(
+        made = RowSender(
             connection, WaitBudget(300, pause), outcome.refuse, outcome.renew
         )
         for _ in range(4):

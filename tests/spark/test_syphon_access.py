@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from tests.client.site import message
 from twinbus.core.sas import Secret, parse_connection_string, parse_token
 from twinbus.errors import RemoteError
-from twinbus.spark.syphon_job.access import Namespace, Ticket, Worker
+from twinbus.spark.syphon_job.access import KeyedNamespace, Ticket, Worker
 from twinbus.spark.syphon_job.driver import QueueState, SyphonDriver, SyphonSettings
 from twinbus.spark.syphon_job.reports import QueueTotals
 from twinbus.spark.syphon_job.source import (
@@ -28,9 +28,9 @@ from twinbus.testing.namespace import serve_namespace
 KEYS = ("planted-primary-key", "planted-secondary-key")
 
 
-def namespace(host: str, key: str) -> Namespace:
+def namespace(host: str, key: str) -> KeyedNamespace:
     text = f"Endpoint=sb://{host};SharedAccessKeyName=root;SharedAccessKey={key}"
-    return Namespace(parse_connection_string(text))
+    return KeyedNamespace(parse_connection_string(text))
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_a_task_may_listen_to_backlog_queues_alone(job: SyphonJob) -> None:
 def test_a_ready_token_is_passed_on_as_it_is() -> None:
     token = "SharedAccessSignature sr=x&sig=y&se=9999999999&skn=root"
     text = f"Endpoint=sb://home;SharedAccessSignature={token}"
-    found = Namespace(parse_connection_string(text)).ticket("q")
+    found = KeyedNamespace(parse_connection_string(text)).ticket("q")
 
     assert found.token == Secret(token)
 
@@ -109,7 +109,7 @@ def test_a_ready_token_is_passed_on_as_it_is() -> None:
 def test_tickets_open_what_they_are_for_and_nothing_else() -> None:
     queues = ["home/x-servicebus-transfer/0", "other"]
     with serve_namespace({"queues": queues}) as served:
-        given = Namespace(parse_connection_string(served.connection_string))
+        given = KeyedNamespace(parse_connection_string(served.connection_string))
         here = Worker()
         ticket = given.ticket("home/x-servicebus-transfer")
 

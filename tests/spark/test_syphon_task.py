@@ -12,8 +12,8 @@ from tests.spark.syphon_pair import Pair, Place, Shape, filled, inside, judged
 from twinbus.core.sas import parse_connection_string
 from twinbus.errors import ArgumentError, RemoteError
 from twinbus.pairing.rules.naming import MIDDLE
-from twinbus.spark.syphon_job.access import Namespace, close_worker
-from twinbus.spark.syphon_job.driver import SyphonSettings, Task
+from twinbus.spark.syphon_job.access import KeyedNamespace, close_worker
+from twinbus.spark.syphon_job.driver import SyphonSettings, SyphonTask
 from twinbus.spark.syphon_job.job import prepare
 from twinbus.spark.syphon_job.reports import AWAY, BUDGET, EMPTY, LIMIT, Reports
 from twinbus.spark.syphon_job.source import SyphonJob, row_of
@@ -36,9 +36,9 @@ def job(pair: Pair[Place]) -> SyphonJob:
     return made
 
 
-def task_of(job: SyphonJob, most: int | None = None) -> Task:
+def task_of(job: SyphonJob, most: int | None = None) -> SyphonTask:
     settings = job.settings
-    return Task(
+    return SyphonTask(
         settings=settings,
         epoch=1,
         index=0,
@@ -98,7 +98,7 @@ def test_a_secondary_that_is_away_fails_no_task(job: SyphonJob) -> None:
         "UseDevelopmentEmulator=true"
     )
 
-    report = run_task(replace(task_of(job), secondary=Namespace(nowhere).ticket()))
+    report = run_task(replace(task_of(job), secondary=KeyedNamespace(nowhere).ticket()))
 
     assert report.ended == AWAY
     assert report.trouble is not None

@@ -22,7 +22,7 @@ from twinbus.pairing.rules.retry import halves
 _ABANDON = abandon()
 
 
-class Lock(NamedTuple):
+class RowLock(NamedTuple):
     """One lock, and where it was made."""
 
     token: UUID
@@ -30,25 +30,25 @@ class Lock(NamedTuple):
     path: str
 
 
-def read_lock(text: str) -> Lock:
+def read_lock(text: str) -> RowLock:
     """Read what `Place.token` wrote."""
     token, at, place = text.partition("@")
     authority, slash, path = place.partition("/")
     with suppress(ValueError):
         if at and slash and authority and path:
-            return Lock(UUID(token), authority, path)
+            return RowLock(UUID(token), authority, path)
     raise ArgumentError(
         "'lock_token' is not what the source wrote. Pass the column on unchanged."
     )
 
 
-class Settler:
+class LockSettler:
     """Settles locks of one namespace, many in one request."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def check(self, lock: Lock) -> None:
+    def check(self, lock: RowLock) -> None:
         """Refuse a lock of a namespace that this cannot reach."""
         authority = self._connection.endpoint.authority
         if lock.authority.lower() != authority.lower():
@@ -57,22 +57,22 @@ class Settler:
                 "there. Say how to connect to it in option 'sourceConnectionStringEnv'."
             )
 
-    def complete(self, locks: Iterable[Lock]) -> int:
+    def complete(self, locks: Iterable[RowLock]) -> int:
         """Remove the messages; returns how many locks were lost before."""
         return self._settle(locks, COMPLETE)
 
-    def abandon(self, locks: Iterable[Lock]) -> None:
+    def abandon(self, locks: Iterable[RowLock]) -> None:
         """Give the messages back; those whose lock is lost are back already."""
         self._settle(locks, _ABANDON)
 
-    def renew(self, locks: Iterable[Lock]) -> None:
+    def renew(self, locks: Iterable[RowLock]) -> None:
         """Move the ends of the locks; for those that are lost it is too late."""
         for path, tokens in _by_path(locks).items():
             for some in _runs(tokens):
                 with suppress(RemoteError):
                     self._connection.management(path).renew_locks(some)
 
-    def _settle(self, locks: Iterable[Lock], settlement: Settlement) -> int:
+    def _settle(self, locks: Iterable[RowLock], settlement: Settlement) -> int:
         return sum(
             self._settle_some(path, some, settlement)
             for path, tokens in _by_path(locks).items()
@@ -94,7 +94,7 @@ class Settler:
         return 0
 
 
-def _by_path(locks: Iterable[Lock]) -> dict[str, list[UUID]]:
+def _by_path(locks: Iterable[RowLock]) -> dict[str, list[UUID]]:
     found: dict[str, list[UUID]] = {}
     for lock in locks:
         found.setdefault(lock.path, []).append(lock.token)

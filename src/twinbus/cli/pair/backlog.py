@@ -50,7 +50,7 @@ DeadLetter = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BacklogSelection:
     """Which backlog queues a command is about."""
 
     secondary: str
@@ -85,7 +85,8 @@ class Place:
 
 
 def _run(
-    place: Place, work: Callable[[Connection, Backlog, list[int]], Awaitable[_T]]
+    place: BacklogSelection,
+    work: Callable[[Connection, Backlog, list[int]], Awaitable[_T]],
 ) -> _T:
     async def run() -> _T:
         async with place.opened() as (connection, backlog, indexes):
@@ -116,7 +117,7 @@ def list_all(
             await described(connection, backlog, index, maximum) for index in indexes
         ]
 
-    results = _run(Place(secondary, primary, primary_name, ca_file), work)
+    results = _run(BacklogSelection(secondary, primary, primary_name, ca_file), work)
     if not as_json:
         for result in results:
             names = result["destinations"].items()
@@ -161,7 +162,9 @@ def peek(
                     break
         return found
 
-    results = _run(Place(secondary, primary, primary_name, ca_file, index), work)
+    results = _run(
+        BacklogSelection(secondary, primary, primary_name, ca_file, index), work
+    )
     show_all(results, _PEEK_COLUMNS, as_json)
 
 
@@ -200,7 +203,9 @@ def replay(
                     done[name] = done.get(name, 0) + count
         return done
 
-    done = _run(Place(secondary, primary, primary_name, ca_file, index), work)
+    done = _run(
+        BacklogSelection(secondary, primary, primary_name, ca_file, index), work
+    )
     show({"replayed": sum(done.values()), "reasons": done}, as_json)
 
 
@@ -228,7 +233,7 @@ def purge(
                 ]
             )
 
-    place = Place(secondary, primary, primary_name, ca_file, index)
+    place = BacklogSelection(secondary, primary, primary_name, ca_file, index)
     if not yes:
         place = _confirmed(place, dead_letter)
     show({"purged": _run(place, work)}, as_json)
@@ -241,7 +246,7 @@ def _paths(backlog: Backlog, indexes: list[int], dead_letter: bool) -> list[str]
     return list(map(dead_path, paths) if dead_letter else paths)
 
 
-def _confirmed(place: Place, dead_letter: bool) -> Place:
+def _confirmed(place: BacklogSelection, dead_letter: bool) -> BacklogSelection:
     """The same place with just those queues that a person agreed to purge.
 
     Asks on no connection: one that waits for a person could end meanwhile.

@@ -15,7 +15,7 @@ from twinbus.core.sas import parse_connection_string
 from twinbus.errors import ConfigError
 
 if TYPE_CHECKING:
-    from twinbus.spark.syphon_job.access import Namespace
+    from twinbus.spark.syphon_job.access import KeyedNamespace
 
 _HIDDEN = "@FILE and env:NAME keep it secret."
 
@@ -59,12 +59,12 @@ CaFile = Annotated[
 ]
 
 
-def namespace(given: str, ca_file: Path | None) -> Namespace:
+def namespace(given: str, ca_file: Path | None) -> KeyedNamespace:
     """The namespace that an option names."""
-    from twinbus.spark.syphon_job.access import Namespace
+    from twinbus.spark.syphon_job.access import KeyedNamespace
 
     parsed = parse_connection_string(read_secret(given).reveal())
-    return Namespace(parsed, ca_pem(ca_file))
+    return KeyedNamespace(parsed, ca_pem(ca_file))
 
 
 def ca_pem(ca_file: Path | None) -> str | None:

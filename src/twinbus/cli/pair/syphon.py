@@ -35,7 +35,7 @@ from twinbus.errors import ConfigError, TwinbusError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from twinbus.cli.pair.syphon_view import Snapshot, Watch
+    from twinbus.cli.pair.syphon_view import ReportWatch, Snapshot
     from twinbus.spark.syphon_job.job import SyphonRun
     from twinbus.spark.syphon_job.source import SyphonJob
 
@@ -349,9 +349,9 @@ class _Interrupts:
 
 def _follow(run: SyphonRun, screen: _Screen, until_empty: bool) -> None:
     """Show how it goes until it ends."""
-    from twinbus.cli.pair.syphon_view import Watch
+    from twinbus.cli.pair.syphon_view import ReportWatch
 
-    watch = Watch(run.reports)
+    watch = ReportWatch(run.reports)
     interrupts = _Interrupts()
     with interrupts.counted(), screen.opened():
         _watch_until_end(run, screen, watch, interrupts)
@@ -366,7 +366,7 @@ def _follow(run: SyphonRun, screen: _Screen, until_empty: bool) -> None:
 
 
 def _watch_until_end(
-    run: SyphonRun, screen: _Screen, watch: Watch, interrupts: _Interrupts
+    run: SyphonRun, screen: _Screen, watch: ReportWatch, interrupts: _Interrupts
 ) -> None:
     asked = False
     while run.query.isActive:

@@ -68,7 +68,7 @@ class Snapshot:
         return asdict(self)
 
 
-class Watch:
+class ReportWatch:
     """Looks at the reports of one run again and again."""
 
     def __init__(self, reports: Reports) -> None:

@@ -29,7 +29,7 @@ from twinbus.pairing.pump.destinations import Destination, Senders
 from twinbus.pairing.pump.locks import Gaps, Item, LockTimes
 from twinbus.pairing.pump.ports import Journal, PumpSettings, Receipt
 from twinbus.pairing.pump.settling import Settler
-from twinbus.pairing.rules.classification import Kind, kind_of
+from twinbus.pairing.rules.classification import Fault, kind_of
 from twinbus.pairing.rules.decisions import Tell
 from twinbus.pairing.rules.retry import RECEIVE_BACKOFF, is_transient
 from twinbus.pairing.rules.syphon_rules import (
@@ -94,7 +94,7 @@ class Pump:
         self._stop: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
         # Why the queue cannot be read, as last told.
-        self._trouble: Kind | None = None
+        self._trouble: Fault | None = None
 
     # -- the caller's side -------------------------------------------------------------
 
@@ -437,7 +437,7 @@ class Pump:
         if not is_transient(error):
             return limits.QUEUE_PAUSE_MS_MAX / 1000
         jitter = random.random()  # noqa: S311
-        busy = kind is Kind.BUSY
+        busy = kind is Fault.BUSY
         return RECEIVE_BACKOFF.pause_ms(failures, jitter=jitter, busy=busy) / 1000
 
 

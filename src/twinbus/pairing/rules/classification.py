@@ -29,7 +29,7 @@ class Verdict(enum.Enum):
     BUSY = "busy"
 
 
-class Kind(enum.Enum):
+class Fault(enum.Enum):
     """Who or what is at fault."""
 
     # Lost, refused or closed by the service; nothing may have been tried at all.
@@ -53,164 +53,164 @@ class Kind(enum.Enum):
 
     @property
     def verdict(self) -> Verdict:
-        if self in (Kind.CONNECTION, Kind.TIMEOUT, Kind.SERVICE):
+        if self in (Fault.CONNECTION, Fault.TIMEOUT, Fault.SERVICE):
             return Verdict.COUNTED
-        return Verdict.BUSY if self is Kind.BUSY else Verdict.RAISE
+        return Verdict.BUSY if self is Fault.BUSY else Verdict.RAISE
 
     @property
     def blames_message(self) -> bool:
         """Whether no other entity would take the message either."""
-        return self in (Kind.TOO_LARGE, Kind.MESSAGE, Kind.CALLER)
+        return self in (Fault.TOO_LARGE, Fault.MESSAGE, Fault.CALLER)
 
 
 # Answers None for what the table shall decide.
 Classifier = Callable[[BaseException], Verdict | None]
 
-CONDITIONS: Mapping[str, Kind] = MappingProxyType(
+CONDITIONS: Mapping[str, Fault] = MappingProxyType(
     {
         # AMQP 1.0, all that it names.
-        "amqp:internal-error": Kind.SERVICE,
-        "amqp:not-found": Kind.MISSING,
-        "amqp:unauthorized-access": Kind.ACCESS,
-        "amqp:decode-error": Kind.MESSAGE,
-        "amqp:resource-limit-exceeded": Kind.FULL,
-        "amqp:not-allowed": Kind.REFUSED,
-        "amqp:invalid-field": Kind.MESSAGE,
-        "amqp:not-implemented": Kind.REFUSED,
-        "amqp:resource-locked": Kind.REFUSED,
-        "amqp:precondition-failed": Kind.REFUSED,
-        "amqp:resource-deleted": Kind.MISSING,
-        "amqp:illegal-state": Kind.SERVICE,
-        "amqp:frame-size-too-small": Kind.TOO_LARGE,
-        "amqp:connection:forced": Kind.CONNECTION,
-        "amqp:connection:framing-error": Kind.CONNECTION,
-        "amqp:connection:redirect": Kind.CONNECTION,
-        "amqp:session:window-violation": Kind.CONNECTION,
-        "amqp:session:errant-link": Kind.CONNECTION,
-        "amqp:session:handle-in-use": Kind.CONNECTION,
-        "amqp:session:unattached-handle": Kind.CONNECTION,
-        "amqp:link:detach-forced": Kind.CONNECTION,
-        "amqp:link:transfer-limit-exceeded": Kind.CONNECTION,
-        "amqp:link:message-size-exceeded": Kind.TOO_LARGE,
-        "amqp:link:redirect": Kind.CONNECTION,
-        "amqp:link:stolen": Kind.CONNECTION,
-        "amqp:transaction:unknown-id": Kind.MESSAGE,
-        "amqp:transaction:rollback": Kind.MESSAGE,
-        "amqp:transaction:timeout": Kind.TIMEOUT,
+        "amqp:internal-error": Fault.SERVICE,
+        "amqp:not-found": Fault.MISSING,
+        "amqp:unauthorized-access": Fault.ACCESS,
+        "amqp:decode-error": Fault.MESSAGE,
+        "amqp:resource-limit-exceeded": Fault.FULL,
+        "amqp:not-allowed": Fault.REFUSED,
+        "amqp:invalid-field": Fault.MESSAGE,
+        "amqp:not-implemented": Fault.REFUSED,
+        "amqp:resource-locked": Fault.REFUSED,
+        "amqp:precondition-failed": Fault.REFUSED,
+        "amqp:resource-deleted": Fault.MISSING,
+        "amqp:illegal-state": Fault.SERVICE,
+        "amqp:frame-size-too-small": Fault.TOO_LARGE,
+        "amqp:connection:forced": Fault.CONNECTION,
+        "amqp:connection:framing-error": Fault.CONNECTION,
+        "amqp:connection:redirect": Fault.CONNECTION,
+        "amqp:session:window-violation": Fault.CONNECTION,
+        "amqp:session:errant-link": Fault.CONNECTION,
+        "amqp:session:handle-in-use": Fault.CONNECTION,
+        "amqp:session:unattached-handle": Fault.CONNECTION,
+        "amqp:link:detach-forced": Fault.CONNECTION,
+        "amqp:link:transfer-limit-exceeded": Fault.CONNECTION,
+        "amqp:link:message-size-exceeded": Fault.TOO_LARGE,
+        "amqp:link:redirect": Fault.CONNECTION,
+        "amqp:link:stolen": Fault.CONNECTION,
+        "amqp:transaction:unknown-id": Fault.MESSAGE,
+        "amqp:transaction:rollback": Fault.MESSAGE,
+        "amqp:transaction:timeout": Fault.TIMEOUT,
         # What the official client adds for faults of its own.
-        "amqp:client-error": Kind.CONNECTION,
-        "amqp:socket-error": Kind.CONNECTION,
-        "amqp:unknown-error": Kind.SERVICE,
-        "amqp:vendor-error": Kind.SERVICE,
+        "amqp:client-error": Fault.CONNECTION,
+        "amqp:socket-error": Fault.CONNECTION,
+        "amqp:unknown-error": Fault.SERVICE,
+        "amqp:vendor-error": Fault.SERVICE,
         # Service Bus.
-        "com.microsoft:timeout": Kind.TIMEOUT,
-        "com.microsoft:server-busy": Kind.BUSY,
-        "com.microsoft:auth-failed": Kind.ACCESS,
-        "com.microsoft:publisher-revoked": Kind.ACCESS,
-        "com.microsoft:entity-disabled": Kind.DISABLED,
-        "com.microsoft:entity-already-exists": Kind.REFUSED,
-        "com.microsoft:entity-updated": Kind.CONNECTION,
-        "com.microsoft:container-close": Kind.CONNECTION,
-        "com.microsoft:operation-cancelled": Kind.SERVICE,
-        "com.microsoft:partition-not-owned": Kind.SERVICE,
-        "com.microsoft:argument-error": Kind.MESSAGE,
-        "com.microsoft:argument-out-of-range": Kind.MESSAGE,
-        "com.microsoft:no-matching-subscription": Kind.REFUSED,
-        "com.microsoft:message-lock-lost": Kind.REFUSED,
-        "com.microsoft:message-not-found": Kind.REFUSED,
-        "com.microsoft:session-lock-lost": Kind.REFUSED,
-        "com.microsoft:session-cannot-be-locked": Kind.REFUSED,
-        "com.microsoft:store-lock-lost": Kind.REFUSED,
+        "com.microsoft:timeout": Fault.TIMEOUT,
+        "com.microsoft:server-busy": Fault.BUSY,
+        "com.microsoft:auth-failed": Fault.ACCESS,
+        "com.microsoft:publisher-revoked": Fault.ACCESS,
+        "com.microsoft:entity-disabled": Fault.DISABLED,
+        "com.microsoft:entity-already-exists": Fault.REFUSED,
+        "com.microsoft:entity-updated": Fault.CONNECTION,
+        "com.microsoft:container-close": Fault.CONNECTION,
+        "com.microsoft:operation-cancelled": Fault.SERVICE,
+        "com.microsoft:partition-not-owned": Fault.SERVICE,
+        "com.microsoft:argument-error": Fault.MESSAGE,
+        "com.microsoft:argument-out-of-range": Fault.MESSAGE,
+        "com.microsoft:no-matching-subscription": Fault.REFUSED,
+        "com.microsoft:message-lock-lost": Fault.REFUSED,
+        "com.microsoft:message-not-found": Fault.REFUSED,
+        "com.microsoft:session-lock-lost": Fault.REFUSED,
+        "com.microsoft:session-cannot-be-locked": Fault.REFUSED,
+        "com.microsoft:store-lock-lost": Fault.REFUSED,
     }
 )
 
 # Exceptions by their full name; the nearest base that is named here decides. None: the
 # error's own condition or status does.
-FAULTS: Mapping[str, Kind | None] = MappingProxyType(
+FAULTS: Mapping[str, Fault | None] = MappingProxyType(
     {
         # Ours. What a peer wrote that is no AMQP says that the peer is broken.
         "twinbus.errors.TwinbusError": None,
-        "twinbus.errors.PeerError": Kind.SERVICE,
-        "twinbus.errors.Bug": Kind.CALLER,
-        "twinbus.pairing.errors.PairingError": Kind.CALLER,
-        "twinbus.pairing.errors.TooManyHeldSends": Kind.CALLER,
+        "twinbus.errors.PeerError": Fault.SERVICE,
+        "twinbus.errors.Bug": Fault.CALLER,
+        "twinbus.pairing.errors.PairingError": Fault.CALLER,
+        "twinbus.pairing.errors.TooManyHeldSends": Fault.CALLER,
         # Python's. A certificate that does not fit is a matter of configuration.
-        "builtins.TimeoutError": Kind.TIMEOUT,
-        "builtins.OSError": Kind.CONNECTION,
-        "builtins.EOFError": Kind.CONNECTION,
-        "ssl.SSLCertVerificationError": Kind.ACCESS,
-        "builtins.ValueError": Kind.MESSAGE,
-        "builtins.TypeError": Kind.MESSAGE,
+        "builtins.TimeoutError": Fault.TIMEOUT,
+        "builtins.OSError": Fault.CONNECTION,
+        "builtins.EOFError": Fault.CONNECTION,
+        "ssl.SSLCertVerificationError": Fault.ACCESS,
+        "builtins.ValueError": Fault.MESSAGE,
+        "builtins.TypeError": Fault.MESSAGE,
         # The official client's.
-        "azure.servicebus.exceptions.ServiceBusError": Kind.SERVICE,
-        "azure.servicebus.exceptions.ServiceBusConnectionError": Kind.CONNECTION,
-        "azure.servicebus.exceptions.ServiceBusCommunicationError": Kind.CONNECTION,
-        "azure.servicebus.exceptions.OperationTimeoutError": Kind.TIMEOUT,
-        "azure.servicebus.exceptions.ServiceBusServerBusyError": Kind.BUSY,
-        "azure.servicebus.exceptions.ServiceBusAuthenticationError": Kind.ACCESS,
-        "azure.servicebus.exceptions.ServiceBusAuthorizationError": Kind.ACCESS,
-        "azure.servicebus.exceptions.MessagingEntityNotFoundError": Kind.MISSING,
-        "azure.servicebus.exceptions.MessagingEntityDisabledError": Kind.DISABLED,
-        "azure.servicebus.exceptions.MessagingEntityAlreadyExistsError": Kind.REFUSED,
-        "azure.servicebus.exceptions.ServiceBusQuotaExceededError": Kind.FULL,
-        "azure.servicebus.exceptions.MessageSizeExceededError": Kind.TOO_LARGE,
-        "azure.servicebus.exceptions.MessageAlreadySettled": Kind.MESSAGE,
-        "azure.servicebus.exceptions.MessageLockLostError": Kind.REFUSED,
-        "azure.servicebus.exceptions.MessageNotFoundError": Kind.REFUSED,
-        "azure.servicebus.exceptions.SessionLockLostError": Kind.REFUSED,
-        "azure.servicebus.exceptions.SessionCannotBeLockedError": Kind.REFUSED,
-        "azure.servicebus.exceptions.AutoLockRenewFailed": Kind.REFUSED,
-        "azure.servicebus.exceptions.AutoLockRenewTimeout": Kind.REFUSED,
+        "azure.servicebus.exceptions.ServiceBusError": Fault.SERVICE,
+        "azure.servicebus.exceptions.ServiceBusConnectionError": Fault.CONNECTION,
+        "azure.servicebus.exceptions.ServiceBusCommunicationError": Fault.CONNECTION,
+        "azure.servicebus.exceptions.OperationTimeoutError": Fault.TIMEOUT,
+        "azure.servicebus.exceptions.ServiceBusServerBusyError": Fault.BUSY,
+        "azure.servicebus.exceptions.ServiceBusAuthenticationError": Fault.ACCESS,
+        "azure.servicebus.exceptions.ServiceBusAuthorizationError": Fault.ACCESS,
+        "azure.servicebus.exceptions.MessagingEntityNotFoundError": Fault.MISSING,
+        "azure.servicebus.exceptions.MessagingEntityDisabledError": Fault.DISABLED,
+        "azure.servicebus.exceptions.MessagingEntityAlreadyExistsError": Fault.REFUSED,
+        "azure.servicebus.exceptions.ServiceBusQuotaExceededError": Fault.FULL,
+        "azure.servicebus.exceptions.MessageSizeExceededError": Fault.TOO_LARGE,
+        "azure.servicebus.exceptions.MessageAlreadySettled": Fault.MESSAGE,
+        "azure.servicebus.exceptions.MessageLockLostError": Fault.REFUSED,
+        "azure.servicebus.exceptions.MessageNotFoundError": Fault.REFUSED,
+        "azure.servicebus.exceptions.SessionLockLostError": Fault.REFUSED,
+        "azure.servicebus.exceptions.SessionCannotBeLockedError": Fault.REFUSED,
+        "azure.servicebus.exceptions.AutoLockRenewFailed": Fault.REFUSED,
+        "azure.servicebus.exceptions.AutoLockRenewTimeout": Fault.REFUSED,
         # Credentials. An endpoint of tokens that is out of reach counts; one that says
         # no does not.
-        "azure.core.exceptions.AzureError": Kind.CONNECTION,
-        "azure.core.exceptions.ServiceRequestError": Kind.CONNECTION,
-        "azure.core.exceptions.ServiceResponseError": Kind.CONNECTION,
+        "azure.core.exceptions.AzureError": Fault.CONNECTION,
+        "azure.core.exceptions.ServiceRequestError": Fault.CONNECTION,
+        "azure.core.exceptions.ServiceResponseError": Fault.CONNECTION,
         "azure.core.exceptions.HttpResponseError": None,
-        "azure.core.exceptions.DecodeError": Kind.SERVICE,
+        "azure.core.exceptions.DecodeError": Fault.SERVICE,
         "azure.core.exceptions.ClientAuthenticationError": None,
     }
 )
 
 # Replies of `$management` and of token endpoints that carry no condition.
-STATUSES: Mapping[int, Kind] = MappingProxyType(
+STATUSES: Mapping[int, Fault] = MappingProxyType(
     {
-        400: Kind.MESSAGE,
-        401: Kind.ACCESS,
-        403: Kind.ACCESS,
-        404: Kind.MISSING,
-        408: Kind.TIMEOUT,
-        413: Kind.TOO_LARGE,
-        429: Kind.BUSY,
-        500: Kind.SERVICE,
-        501: Kind.REFUSED,
-        503: Kind.BUSY,
-        504: Kind.TIMEOUT,
+        400: Fault.MESSAGE,
+        401: Fault.ACCESS,
+        403: Fault.ACCESS,
+        404: Fault.MISSING,
+        408: Fault.TIMEOUT,
+        413: Fault.TOO_LARGE,
+        429: Fault.BUSY,
+        500: Fault.SERVICE,
+        501: Fault.REFUSED,
+        503: Fault.BUSY,
+        504: Fault.TIMEOUT,
     }
 )
 
 
-def kind_of_condition(condition: str) -> Kind:
+def kind_of_condition(condition: str) -> Fault:
     """What a condition says. One that nobody knows is the service's."""
-    return CONDITIONS.get(condition, Kind.SERVICE)
+    return CONDITIONS.get(condition, Fault.SERVICE)
 
 
-def kind_of_status(status: int | None) -> Kind:
+def kind_of_status(status: int | None) -> Fault:
     """What a status without a condition says."""
     if status is None:
-        return Kind.CONNECTION
+        return Fault.CONNECTION
     known = STATUSES.get(status)
     if known is not None:
         return known
-    return Kind.MESSAGE if 400 <= status < 500 else Kind.SERVICE
+    return Fault.MESSAGE if 400 <= status < 500 else Fault.SERVICE
 
 
-def kind_of(error: BaseException) -> Kind:
+def kind_of(error: BaseException) -> Fault:
     """What an error says about the namespace that it came from."""
     for name in _names(error):
         if name in FAULTS:
             return FAULTS[name] or _kind_of_content(error)
-    return Kind.CALLER
+    return Fault.CALLER
 
 
 def _names(error: BaseException) -> Iterator[str]:
@@ -218,7 +218,7 @@ def _names(error: BaseException) -> Iterator[str]:
     return (f"{base.__module__}.{base.__qualname__}" for base in type(error).__mro__)
 
 
-def _kind_of_content(error: BaseException) -> Kind:
+def _kind_of_content(error: BaseException) -> Fault:
     if isinstance(error, TwinbusError):
         return kind_of_condition(error.condition)
     status: int | None = getattr(error, "status_code", None)
@@ -230,21 +230,21 @@ def _kind_of_content(error: BaseException) -> Kind:
 _CREDENTIAL = "azure.core.exceptions.ClientAuthenticationError"
 
 
-def _kind_of_credential(error: BaseException, status: int | None) -> Kind:
+def _kind_of_credential(error: BaseException, status: int | None) -> Fault:
     """Tell an endpoint of tokens that said no from one that could not be asked.
 
     Credentials wrap what their transport raised into an error of authentication.
     """
     if status is not None and status >= 500:
         # Also when it says that it is busy: it is not the namespace that is.
-        return Kind.SERVICE
+        return Fault.SERVICE
     if status == 429:
-        return Kind.BUSY
+        return Fault.BUSY
     if status is None and any(
         not _UNREACHABLE.isdisjoint(_names(cause)) for cause in _causes(error)
     ):
-        return Kind.CONNECTION
-    return Kind.ACCESS
+        return Fault.CONNECTION
+    return Fault.ACCESS
 
 
 _UNREACHABLE = frozenset(

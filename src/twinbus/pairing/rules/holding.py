@@ -46,7 +46,7 @@ class HoldBudget:
         self.held_bytes -= size_bytes
 
 
-class Place:
+class LinePlace:
     """A place in a line. `call` is whom to wake when its turn comes."""
 
     __slots__ = ("call", "number", "size_bytes", "standing")
@@ -57,7 +57,7 @@ class Place:
         self.size_bytes = size_bytes
         self.standing = False
 
-    def __lt__(self, other: Place) -> bool:
+    def __lt__(self, other: LinePlace) -> bool:
         return self.number < other.number
 
 
@@ -69,20 +69,20 @@ class Line:
     def __init__(self, budget: HoldBudget) -> None:
         self._budget = budget
         # Sorted by number.
-        self._places: list[Place] = []
+        self._places: list[LinePlace] = []
         self._last = 0
         # Who may try; somebody, unless the line is empty.
-        self.turn: Place | None = None
+        self.turn: LinePlace | None = None
 
     def __len__(self) -> int:
         return len(self._places)
 
-    def __iter__(self) -> Iterator[Place]:
+    def __iter__(self) -> Iterator[LinePlace]:
         return iter(self._places)
 
     def join(
-        self, call: Wakeable, size_bytes: int, place: Place | None = None
-    ) -> Place:
+        self, call: Wakeable, size_bytes: int, place: LinePlace | None = None
+    ) -> LinePlace:
         """Stand in line: at the end, or where one stood before.
 
         Raises `TooManyHeldSends`.
@@ -90,14 +90,14 @@ class Line:
         self._budget.take(size_bytes)
         if place is None:
             self._last += 1
-            place = Place(call, self._last, size_bytes)
+            place = LinePlace(call, self._last, size_bytes)
         place.standing = True
         insort(self._places, place)
         if self.turn is None:
             self.turn = place
         return place
 
-    def leave(self, place: Place) -> Place | None:
+    def leave(self, place: LinePlace) -> LinePlace | None:
         """Step out; returns who has the turn now, if it has passed on."""
         assert place.standing
         passed_to = self.pass_on(place)
@@ -108,7 +108,7 @@ class Line:
             self.turn = None
         return passed_to
 
-    def pass_on(self, place: Place) -> Place | None:
+    def pass_on(self, place: LinePlace) -> LinePlace | None:
         """Give the turn to the next one, if one has it and is not alone."""
         if self.turn is not place or len(self._places) == 1:
             return None
@@ -116,7 +116,7 @@ class Line:
         self.turn = self._places[index % len(self._places)]
         return self.turn
 
-    def from_the_head(self) -> Place | None:
+    def from_the_head(self) -> LinePlace | None:
         """Give the turn to the head, so that all can go in order."""
         self.turn = self._places[0] if self._places else None
         return self.turn

@@ -47,7 +47,7 @@ from twinbus.pairing.rules.ping import next_ping_ms, ping_timeout_ms
 from twinbus.pairing.status import EntityStatus, PairingStatus
 
 
-class State(enum.Enum):
+class EntityState(enum.Enum):
     """Where an entity stands; the value is the word in the chart."""
 
     HEALTHY = "healthy"
@@ -70,7 +70,7 @@ class Input(enum.Enum):
     MARKED_HEALTHY = "mark_healthy"
 
 
-class Action(enum.Enum):
+class PolicyAction(enum.Enum):
     """What follows; the value is the word in the chart."""
 
     START_TIMER = "start the timer"
@@ -86,62 +86,74 @@ class Action(enum.Enum):
 class Move:
     """A line of the table: the next state, what to do, what to tell."""
 
-    to: State
-    actions: tuple[Action, ...]
+    to: EntityState
+    actions: tuple[PolicyAction, ...]
     events: tuple[EventKind, ...] = ()
 
 
-_SWITCH = (Action.PING_NOW, Action.DIVERT)
-_SWITCH_AFTER_PING = (Action.PING_NEXT, Action.DIVERT)
-_CALM = (Action.CANCEL_TIMER, Action.RESUME)
-_BACK = (Action.STOP_PINGING, Action.RESUME)
+_SWITCH = (PolicyAction.PING_NOW, PolicyAction.DIVERT)
+_SWITCH_AFTER_PING = (PolicyAction.PING_NEXT, PolicyAction.DIVERT)
+_CALM = (PolicyAction.CANCEL_TIMER, PolicyAction.RESUME)
+_BACK = (PolicyAction.STOP_PINGING, PolicyAction.RESUME)
 _OVER = (EventKind.FAILED_OVER,)
 _RECOVERED = (EventKind.RECOVERED,)
 
-TRANSITIONS: MappingProxyType[tuple[State, Input], Move] = MappingProxyType(
+TRANSITIONS: MappingProxyType[tuple[EntityState, Input], Move] = MappingProxyType(
     {
-        (State.HEALTHY, Input.FAILED): Move(
-            State.SUSPECT, (Action.START_TIMER,), (EventKind.SUSPECT,)
+        (EntityState.HEALTHY, Input.FAILED): Move(
+            EntityState.SUSPECT, (PolicyAction.START_TIMER,), (EventKind.SUSPECT,)
         ),
-        (State.HEALTHY, Input.FAILED_AT_ZERO): Move(State.FAILED_OVER, _SWITCH, _OVER),
+        (EntityState.HEALTHY, Input.FAILED_AT_ZERO): Move(
+            EntityState.FAILED_OVER, _SWITCH, _OVER
+        ),
         # Suspect: later failures are not in the table, so the timer is not restarted.
-        (State.SUSPECT, Input.ACCEPTED): Move(State.HEALTHY, _CALM, _RECOVERED),
-        (State.SUSPECT, Input.MARKED_HEALTHY): Move(State.HEALTHY, _CALM, _RECOVERED),
-        (State.SUSPECT, Input.TIMER_AFTER_FAILURES): Move(
-            State.FAILED_OVER, _SWITCH, _OVER
+        (EntityState.SUSPECT, Input.ACCEPTED): Move(
+            EntityState.HEALTHY, _CALM, _RECOVERED
         ),
-        (State.SUSPECT, Input.TIMER_AFTER_SILENCE): Move(
-            State.DECIDING, (Action.PING_NOW,)
+        (EntityState.SUSPECT, Input.MARKED_HEALTHY): Move(
+            EntityState.HEALTHY, _CALM, _RECOVERED
+        ),
+        (EntityState.SUSPECT, Input.TIMER_AFTER_FAILURES): Move(
+            EntityState.FAILED_OVER, _SWITCH, _OVER
+        ),
+        (EntityState.SUSPECT, Input.TIMER_AFTER_SILENCE): Move(
+            EntityState.DECIDING, (PolicyAction.PING_NOW,)
         ),
         # Deciding: whatever answers at all is no outage.
-        (State.DECIDING, Input.ACCEPTED): Move(State.HEALTHY, _BACK, _RECOVERED),
-        (State.DECIDING, Input.MARKED_HEALTHY): Move(State.HEALTHY, _BACK, _RECOVERED),
-        (State.DECIDING, Input.PING_ACCEPTED): Move(
-            State.HEALTHY, _BACK, (EventKind.PING_ACCEPTED, EventKind.RECOVERED)
+        (EntityState.DECIDING, Input.ACCEPTED): Move(
+            EntityState.HEALTHY, _BACK, _RECOVERED
         ),
-        (State.DECIDING, Input.PING_ANSWERED): Move(State.HEALTHY, _BACK, _RECOVERED),
-        (State.DECIDING, Input.PING_FAILED): Move(
-            State.FAILED_OVER,
+        (EntityState.DECIDING, Input.MARKED_HEALTHY): Move(
+            EntityState.HEALTHY, _BACK, _RECOVERED
+        ),
+        (EntityState.DECIDING, Input.PING_ACCEPTED): Move(
+            EntityState.HEALTHY, _BACK, (EventKind.PING_ACCEPTED, EventKind.RECOVERED)
+        ),
+        (EntityState.DECIDING, Input.PING_ANSWERED): Move(
+            EntityState.HEALTHY, _BACK, _RECOVERED
+        ),
+        (EntityState.DECIDING, Input.PING_FAILED): Move(
+            EntityState.FAILED_OVER,
             _SWITCH_AFTER_PING,
             (EventKind.PING_FAILED, EventKind.FAILED_OVER),
         ),
-        (State.DECIDING, Input.FAILED): Move(
-            State.FAILED_OVER, _SWITCH_AFTER_PING, _OVER
+        (EntityState.DECIDING, Input.FAILED): Move(
+            EntityState.FAILED_OVER, _SWITCH_AFTER_PING, _OVER
         ),
-        (State.FAILED_OVER, Input.ACCEPTED): Move(
-            State.HEALTHY, _BACK, (EventKind.FAILED_BACK,)
+        (EntityState.FAILED_OVER, Input.ACCEPTED): Move(
+            EntityState.HEALTHY, _BACK, (EventKind.FAILED_BACK,)
         ),
-        (State.FAILED_OVER, Input.MARKED_HEALTHY): Move(
-            State.HEALTHY, _BACK, (EventKind.FAILED_BACK,)
+        (EntityState.FAILED_OVER, Input.MARKED_HEALTHY): Move(
+            EntityState.HEALTHY, _BACK, (EventKind.FAILED_BACK,)
         ),
-        (State.FAILED_OVER, Input.PING_ACCEPTED): Move(
-            State.HEALTHY, _BACK, (EventKind.PING_ACCEPTED, EventKind.FAILED_BACK)
+        (EntityState.FAILED_OVER, Input.PING_ACCEPTED): Move(
+            EntityState.HEALTHY, _BACK, (EventKind.PING_ACCEPTED, EventKind.FAILED_BACK)
         ),
-        (State.FAILED_OVER, Input.PING_ANSWERED): Move(
-            State.FAILED_OVER, (Action.PING_NEXT,), (EventKind.PING_FAILED,)
+        (EntityState.FAILED_OVER, Input.PING_ANSWERED): Move(
+            EntityState.FAILED_OVER, (PolicyAction.PING_NEXT,), (EventKind.PING_FAILED,)
         ),
-        (State.FAILED_OVER, Input.PING_FAILED): Move(
-            State.FAILED_OVER, (Action.PING_NEXT,), (EventKind.PING_FAILED,)
+        (EntityState.FAILED_OVER, Input.PING_FAILED): Move(
+            EntityState.FAILED_OVER, (PolicyAction.PING_NEXT,), (EventKind.PING_FAILED,)
         ),
     }
 )
@@ -183,7 +195,7 @@ class EntityPolicy:
     def __init__(self, path: str, settings: PolicySettings, budget: HoldBudget) -> None:
         self.path = path
         self.key = entity_key(path)
-        self.state = State.HEALTHY
+        self.state = EntityState.HEALTHY
         self.line = Line(budget)
         self._settings = settings
         self._status = EntityStatus(path)
@@ -203,7 +215,7 @@ class EntityPolicy:
     @property
     def direct(self) -> bool:
         """Whether a send may simply go to the primary."""
-        return self.state is State.HEALTHY and not self.line
+        return self.state is EntityState.HEALTHY and not self.line
 
     @property
     def hold(self) -> bool:
@@ -214,7 +226,7 @@ class EntityPolicy:
 
     def begin(self) -> Attempt:
         """A send to the primary begins. End it with one of the three below."""
-        if self.state not in (State.SUSPECT, State.DECIDING):
+        if self.state not in (EntityState.SUSPECT, EntityState.DECIDING):
             return 0
         self._pending_since += 1
         return self._timer_id
@@ -234,7 +246,7 @@ class EntityPolicy:
         self._status.counted_failures += 1
         self._note(cause, now_ms)
         self._failed_since = self._failed_since or since
-        if self.state is State.DECIDING and not since:
+        if self.state is EntityState.DECIDING and not since:
             # It began before the blip that the ping is looking into.
             return []
         at_zero = not self._settings.failover_interval_ms
@@ -251,13 +263,13 @@ class EntityPolicy:
         if not attempt or attempt != self._timer_id:
             return False
         self._pending_since -= 1
-        return self.state in (State.SUSPECT, State.DECIDING)
+        return self.state in (EntityState.SUSPECT, EntityState.DECIDING)
 
     # -- everything else that can happen -------------------------------------------
 
     def timer_fired(self, timer_id: int, now_ms: int) -> list[Decision]:
         """The failover interval is over."""
-        if timer_id != self._timer_id or self.state is not State.SUSPECT:
+        if timer_id != self._timer_id or self.state is not EntityState.SUSPECT:
             return []
         if now_ms < self._timer_due_ms:
             return [StartTimer(self.key, timer_id, self._timer_due_ms)]
@@ -295,7 +307,7 @@ class EntityPolicy:
     def stop(self) -> list[Decision]:
         """The factory closes: no more timers and pings."""
         decisions: list[Decision] = []
-        if self.state is State.SUSPECT:
+        if self.state is EntityState.SUSPECT:
             decisions.append(CancelTimer(self.key, self._timer_id))
         if self._ping_open:
             self._ping_open = False
@@ -305,11 +317,11 @@ class EntityPolicy:
     def status(self) -> EntityStatus:
         """A copy of what is known."""
         status = EntityStatus(**asdict(self._status))
-        status.deciding = self.state is State.DECIDING
-        outside = State.SUSPECT if status.deciding else self.state
+        status.deciding = self.state is EntityState.DECIDING
+        outside = EntityState.SUSPECT if status.deciding else self.state
         status.state = outside.value
         status.held = len(self.line)
-        if self.state is State.SUSPECT:
+        if self.state is EntityState.SUSPECT:
             status.timer_due_ms = self._timer_due_ms
         if self._ping_open:
             status.next_ping_ms = self._ping_at_ms
@@ -326,7 +338,7 @@ class EntityPolicy:
         if move.to is not self.state:
             self.state = move.to
             self._status.since_ms = now_ms
-            self._status.failovers += move.to is State.FAILED_OVER
+            self._status.failovers += move.to is EntityState.FAILED_OVER
         decisions: list[Decision] = [
             Tell(PairingEvent(kind, self.path, now_ms, cause)) for kind in move.events
         ]
@@ -387,14 +399,14 @@ class EntityPolicy:
         self._status.last_cause_ms = now_ms
 
 
-_ACTIONS: dict[Action, Callable[[EntityPolicy, int], list[Decision]]] = {
-    Action.START_TIMER: EntityPolicy._start_timer,
-    Action.CANCEL_TIMER: EntityPolicy._cancel_timer,
-    Action.PING_NOW: EntityPolicy._ping_now,
-    Action.PING_NEXT: EntityPolicy._ping_next,
-    Action.STOP_PINGING: EntityPolicy._stop_pinging,
-    Action.DIVERT: EntityPolicy._divert,
-    Action.RESUME: EntityPolicy._resume,
+_ACTIONS: dict[PolicyAction, Callable[[EntityPolicy, int], list[Decision]]] = {
+    PolicyAction.START_TIMER: EntityPolicy._start_timer,
+    PolicyAction.CANCEL_TIMER: EntityPolicy._cancel_timer,
+    PolicyAction.PING_NOW: EntityPolicy._ping_now,
+    PolicyAction.PING_NEXT: EntityPolicy._ping_next,
+    PolicyAction.STOP_PINGING: EntityPolicy._stop_pinging,
+    PolicyAction.DIVERT: EntityPolicy._divert,
+    PolicyAction.RESUME: EntityPolicy._resume,
 }
 
 

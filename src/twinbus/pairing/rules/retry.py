@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from twinbus import limits
-from twinbus.pairing.rules.classification import Kind, Verdict, kind_of
+from twinbus.pairing.rules.classification import Fault, Verdict, kind_of
 
 _T = TypeVar("_T")
 
-_OF_ONE_MESSAGE = frozenset((Kind.REFUSED, Kind.TOO_LARGE, Kind.MESSAGE))
+_OF_ONE_MESSAGE = frozenset((Fault.REFUSED, Fault.TOO_LARGE, Fault.MESSAGE))
 
 
 def is_transient(error: BaseException) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from twinbus.pairing.events import EventKind, PairingEvent
-from twinbus.pairing.rules.classification import Kind
+from twinbus.pairing.rules.classification import Fault
 from twinbus.pairing.rules.decisions import Decision, ProbeQueue, Tell
 from twinbus.pairing.rules.naming import backlog_path
 from twinbus.pairing.rules.retry import QUEUE_BACKOFF
@@ -22,7 +22,7 @@ from twinbus.pairing.status import QueueStatus
 Chance = Callable[[int], int]
 
 
-class _Queue:
+class _RotatedQueue:
     __slots__ = ("accepted", "cause", "failures", "probe_ms")
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Rotation:
 
     def __init__(self, primary: str, indexes: Iterable[int], chance: Chance) -> None:
         self._primary = primary
-        self._queues = {index: _Queue() for index in sorted(indexes)}
+        self._queues = {index: _RotatedQueue() for index in sorted(indexes)}
         self._chance = chance
         # Why the last queue was taken out; what a send raises when none is left.
         self.last_cause: BaseException | None = None
@@ -64,7 +64,7 @@ class Rotation:
         queue.failures = 0
 
     def failed(
-        self, index: int, kind: Kind, cause: BaseException, now_ms: int
+        self, index: int, kind: Fault, cause: BaseException, now_ms: int
     ) -> list[Decision]:
         """A send to a queue failed, and neither message nor caller is to blame."""
         queue = self._queues[index]
@@ -72,7 +72,7 @@ class Rotation:
         if queue.probe_ms is not None:
             # Sends that were under way together fail together.
             return []
-        due_ms = self._take_out(queue, now_ms, busy=kind is Kind.BUSY)
+        due_ms = self._take_out(queue, now_ms, busy=kind is Fault.BUSY)
         event = PairingEvent(
             EventKind.BACKLOG_QUEUE_OUT, self.path(index), now_ms, cause
         )
@@ -93,7 +93,7 @@ class Rotation:
         return [Tell(event)]
 
     @staticmethod
-    def _take_out(queue: _Queue, now_ms: int, *, busy: bool = False) -> int:
+    def _take_out(queue: _RotatedQueue, now_ms: int, *, busy: bool = False) -> int:
         """Take a queue out; returns when to probe it."""
         queue.failures += 1
         pause_ms = QUEUE_BACKOFF.pause_ms(queue.failures)

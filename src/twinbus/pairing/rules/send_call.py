@@ -34,14 +34,14 @@ from twinbus import limits
 from twinbus.pairing.errors import TooManyHeldSends
 from twinbus.pairing.rules.classification import (
     Classifier,
-    Kind,
+    Fault,
     Verdict,
     kind_of,
     verdict_of,
 )
 from twinbus.pairing.rules.decisions import Decision, Wake
-from twinbus.pairing.rules.holding import Place
-from twinbus.pairing.rules.policy import Attempt, EntityPolicy, State
+from twinbus.pairing.rules.holding import LinePlace
+from twinbus.pairing.rules.policy import Attempt, EntityPolicy, EntityState
 from twinbus.pairing.rules.retry import SEND_BACKOFF
 from twinbus.pairing.rules.rotation import Rotation, SenderChoice
 
@@ -149,7 +149,7 @@ class SendCall:
         # An attempt on a backlog queue has no answer yet.
         self._diverting = False
         self._attempt: Attempt = 0
-        self._place: Place | None = None
+        self._place: LinePlace | None = None
         self._failures = 0
         self._retry_at_ms = 0
         self._busy_until_ms = 0
@@ -165,7 +165,7 @@ class SendCall:
     def start(self, now_ms: int) -> Turn:
         """A new call."""
         entity = self._entity
-        if entity.line and entity.state is State.HEALTHY:
+        if entity.line and entity.state is EntityState.HEALTHY:
             # Those who waited are on their way, and nobody overtakes them.
             return self._wait_in_line(now_ms)
         return self._next(now_ms)
@@ -222,7 +222,7 @@ class SendCall:
         if self._is_late(now_ms):
             return self._give_up(error, timed_out=True)
         self._cause = error
-        if kind is Kind.CONNECTION and self._retried != self._index:
+        if kind is Fault.CONNECTION and self._retried != self._index:
             # All queues share one connection: that it broke says nothing about one of
             # them. The same queue is tried again at once, on another connection.
             self._retried = self._index
@@ -257,15 +257,15 @@ class SendCall:
             return self._give_up(self._cause, timed_out=True)
         if self._is_behind():
             return Turn(Wait(self._deadline_ms))
-        if self._entity.state is State.FAILED_OVER:
+        if self._entity.state is EntityState.FAILED_OVER:
             return self._to_backlog(now_ms)
         if self._trying:
             # The attempt goes on; on a healthy entity nobody has to wait behind it.
-            healthy = self._entity.state is State.HEALTHY
+            healthy = self._entity.state is EntityState.HEALTHY
             decisions = self._leave() if healthy else []
             return Turn(Wait(self._deadline_ms), decisions)
         not_before_ms = self._busy_until_ms
-        if self._entity.state is not State.HEALTHY:
+        if self._entity.state is not EntityState.HEALTHY:
             not_before_ms = max(not_before_ms, self._retry_at_ms)
         if now_ms < not_before_ms:
             return Turn(Wait(self._until(not_before_ms)))
@@ -274,7 +274,7 @@ class SendCall:
     def _to_primary(self, now_ms: int) -> Turn:
         # Who has the turn keeps its place while the entity is suspect, so that the
         # others wait for its answer. On a healthy one, all of them go at once.
-        healthy = self._entity.state is State.HEALTHY
+        healthy = self._entity.state is EntityState.HEALTHY
         decisions = self._leave() if healthy else []
         self._attempt = self._entity.begin()
         self._trying = True
@@ -306,15 +306,15 @@ class SendCall:
         turn.decisions[:0] = decisions
         return turn
 
-    def _after_counted(self, kind: Kind, now_ms: int) -> Turn:
+    def _after_counted(self, kind: Fault, now_ms: int) -> Turn:
         self._failures += 1
-        at_once = kind is Kind.CONNECTION
+        at_once = kind is Fault.CONNECTION
         # A first fault of the connection is retried without a pause.
         pause_ms = SEND_BACKOFF.pause_ms(
             self._failures - at_once, jitter=self._rules.chance()
         )
         self._retry_at_ms = now_ms + pause_ms
-        if self._entity.state is State.FAILED_OVER or self._is_late(now_ms):
+        if self._entity.state is EntityState.FAILED_OVER or self._is_late(now_ms):
             return self._next(now_ms)
         # What the connection did to one, it would do to all. Anything else may be the
         # message's own fault, so another one tries.

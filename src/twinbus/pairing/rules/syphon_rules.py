@@ -25,7 +25,7 @@ from typing import Generic, Protocol, TypeVar
 from twinbus import limits
 from twinbus.pairing.errors import AliasInvalid
 from twinbus.pairing.events import EventKind, PairingEvent
-from twinbus.pairing.rules.classification import Kind, kind_of
+from twinbus.pairing.rules.classification import Fault, kind_of
 from twinbus.pairing.rules.decisions import Decision, Tell
 from twinbus.pairing.rules.envelope import Aliases, Backlogged
 from twinbus.pairing.rules.envelope_fast import fast_restore
@@ -131,17 +131,17 @@ class Rest(enum.Enum):
 
 
 _RESTS = {
-    Kind.CONNECTION: Rest.AWAY,
-    Kind.TIMEOUT: Rest.AWAY,
-    Kind.SERVICE: Rest.AWAY,
-    Kind.BUSY: Rest.BUSY,
-    Kind.FULL: Rest.FULL,
-    Kind.ACCESS: Rest.NO_ACCESS,
+    Fault.CONNECTION: Rest.AWAY,
+    Fault.TIMEOUT: Rest.AWAY,
+    Fault.SERVICE: Rest.AWAY,
+    Fault.BUSY: Rest.BUSY,
+    Fault.FULL: Rest.FULL,
+    Fault.ACCESS: Rest.NO_ACCESS,
 }
 _REASONS = {
-    Kind.MISSING: REASON_MISSING,
-    Kind.DISABLED: REASON_DISABLED,
-    Kind.TOO_LARGE: REASON_TOO_LARGE,
+    Fault.MISSING: REASON_MISSING,
+    Fault.DISABLED: REASON_DISABLED,
+    Fault.TOO_LARGE: REASON_TOO_LARGE,
 }
 
 

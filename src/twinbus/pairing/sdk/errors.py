@@ -45,41 +45,44 @@ from twinbus.pairing.errors import (
     PairingError,
     TooManyHeldSends,
 )
-from twinbus.pairing.rules.classification import Kind, kind_of
+from twinbus.pairing.rules.classification import Fault, kind_of
 
 # What an error says, what is raised for it, and what the caller can do.
-_KINDS: dict[Kind, tuple[type[ServiceBusError], str]] = {
-    Kind.CONNECTION: (
+_KINDS: dict[Fault, tuple[type[ServiceBusError], str]] = {
+    Fault.CONNECTION: (
         ServiceBusConnectionError,
         "Check that the namespace can be reached, and send again.",
     ),
-    Kind.TIMEOUT: (
+    Fault.TIMEOUT: (
         OperationTimeoutError,
         "Send again, or allow more time.",
     ),
-    Kind.SERVICE: (ServiceBusError, "Send again; if it stays, look at the service."),
-    Kind.BUSY: (ServiceBusServerBusyError, "Wait ten seconds, and send again."),
-    Kind.ACCESS: (
+    Fault.SERVICE: (
+        ServiceBusError,
+        "Send again; if it stays, look at the service.",
+    ),
+    Fault.BUSY: (ServiceBusServerBusyError, "Wait ten seconds, and send again."),
+    Fault.ACCESS: (
         ServiceBusAuthorizationError,
         "Check the credential and its rights on the entity.",
     ),
-    Kind.MISSING: (
+    Fault.MISSING: (
         MessagingEntityNotFoundError,
         "Check the name, or create it first.",
     ),
-    Kind.DISABLED: (MessagingEntityDisabledError, "Enable the entity."),
-    Kind.FULL: (
+    Fault.DISABLED: (MessagingEntityDisabledError, "Enable the entity."),
+    Fault.FULL: (
         ServiceBusQuotaExceededError,
         "Receive messages from the entity, or let it grow.",
     ),
-    Kind.REFUSED: (ServiceBusError, "The entity does not take such a message."),
-    Kind.TOO_LARGE: (MessageSizeExceededError, "Make the message smaller."),
-    Kind.MESSAGE: (ServiceBusError, "Change the message; no entity takes it."),
+    Fault.REFUSED: (ServiceBusError, "The entity does not take such a message."),
+    Fault.TOO_LARGE: (MessageSizeExceededError, "Make the message smaller."),
+    Fault.MESSAGE: (ServiceBusError, "Change the message; no entity takes it."),
 }
 
 # Conditions for which the official client has a class of their own.
 _CONDITIONS: dict[str, tuple[type[ServiceBusError], str]] = {
-    "amqp:unknown-error": _KINDS[Kind.CONNECTION],
+    "amqp:unknown-error": _KINDS[Fault.CONNECTION],
     "com.microsoft:entity-already-exists": (
         MessagingEntityAlreadyExistsError,
         "Use the entity that is there, or another name.",
@@ -157,15 +160,18 @@ def _class_and_advice(error: Exception) -> tuple[type[ServiceBusError], str] | N
         return None if found is None else (found[0], _SENT_BEFORE)
     if isinstance(error, OSError) and not isinstance(error, TimeoutError):
         # Also for a certificate that does not fit, as in the official client.
-        return _KINDS[Kind.CONNECTION]
+        return _KINDS[Fault.CONNECTION]
     if isinstance(error, (TypeError, ValueError)):
         return None
     kind = kind_of(error)
     if isinstance(error, CredentialFailed):
         return _TOKEN_REFUSED if error.refused else _TOKEN_MISSING
-    if isinstance(error, ClaimRefused) and kind in (Kind.ACCESS, Kind.MESSAGE):
+    if isinstance(error, ClaimRefused) and kind in (
+        Fault.ACCESS,
+        Fault.MESSAGE,
+    ):
         return _TOKEN_REFUSED
-    if kind is Kind.CALLER:
+    if kind is Fault.CALLER:
         return None
     if isinstance(error, TwinbusError):
         return _CONDITIONS.get(error.condition) or _KINDS[kind]

@@ -27,7 +27,7 @@ from twinbus.pairing.rules.naming import (
     backlog_path,
     found_indexes,
 )
-from twinbus.pairing.rules.policy import State
+from twinbus.pairing.rules.policy import EntityState
 from twinbus.pairing.shell.pair import Pair
 
 Report = Callable[[str, BaseException], None]
@@ -169,7 +169,7 @@ class BacklogWatch:
 
     def _all_well(self) -> bool:
         states = (each.state for each in self._pair.policy.entities())
-        return all(state is State.HEALTHY for state in states)
+        return all(state is EntityState.HEALTHY for state in states)
 
     def _tell(self, count: int) -> None:
         pair = self._pair

@@ -19,11 +19,11 @@ from azure.servicebus.exceptions import ServiceBusConnectionError
 from twinbus.client.sender import Sender
 from twinbus.errors import CallerError, TwinbusError
 from twinbus.pairing.errors import PairingError
-from twinbus.pairing.rules.policy import State
+from twinbus.pairing.rules.policy import EntityState
 from twinbus.pairing.sdk.batch import MessageBatch
 from twinbus.pairing.sdk.conversion import payloads_of
 from twinbus.pairing.sdk.errors import as_sdk_error
-from twinbus.pairing.shell.route import DirectRoute, Outgoing, PairedRoute, Scheduled
+from twinbus.pairing.shell.route import DirectRoute, PairedRoute, Scheduled, SendWork
 
 if TYPE_CHECKING:
     from twinbus.pairing.shell.factory import MessagingFactory
@@ -78,7 +78,7 @@ class MessageSender:
         if not payloads:
             return
         try:
-            await route.send(Outgoing(payloads), timeout)
+            await route.send(SendWork(payloads), timeout)
         except TwinbusError as error:
             raise _for_caller(error) from error
 
@@ -195,7 +195,7 @@ def _sender(route: PairedRoute | DirectRoute) -> Sender:
 
 def _check_primary(route: PairedRoute) -> None:
     policy = route.entity.policy
-    if policy.state is State.FAILED_OVER:
+    if policy.state is EntityState.FAILED_OVER:
         raise ServiceBusConnectionError(
             message=f"Only the primary can cancel scheduled messages, and "
             f"'{policy.path}' has failed over. Try again when it has failed back."

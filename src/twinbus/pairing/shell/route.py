@@ -1,6 +1,6 @@
 """How one send reaches its entity, with a pair and without one.
 
-Owns the messages of one call (`Outgoing`) and the two routes. `DirectRoute` sends to
+Owns the messages of one call (`SendWork`) and the two routes. `DirectRoute` sends to
 the entity and nowhere else: it retries a broken connection as often as the official
 client would, asks a busy service again after ten seconds if the caller's time allows,
 and raises all other errors.
@@ -24,9 +24,9 @@ from twinbus.client.sender import Sender
 from twinbus.errors import Disconnected, OperationTimeout, SendRefused
 from twinbus.pairing.errors import Moved
 from twinbus.pairing.rules import envelope
-from twinbus.pairing.rules.classification import Kind, kind_of
+from twinbus.pairing.rules.classification import Fault, kind_of
 from twinbus.pairing.rules.packing import check_size, with_scheduled_time
-from twinbus.pairing.rules.policy import State
+from twinbus.pairing.rules.policy import EntityState
 from twinbus.pairing.rules.retry import SEND_BACKOFF
 from twinbus.pairing.rules.rotation import SenderChoice
 from twinbus.pairing.rules.send_call import (
@@ -41,7 +41,7 @@ from twinbus.pairing.rules.send_call import (
 from twinbus.pairing.shell.pair import Pair, PairedEntity
 
 
-class Outgoing:
+class SendWork:
     """Encoded messages on their way: one, or several."""
 
     __slots__ = ("largest_bytes", "messages")
@@ -81,7 +81,7 @@ class Outgoing:
         return diverted
 
 
-class Scheduled(Outgoing):
+class Scheduled(SendWork):
     """Messages for a later time. The primary alone gives numbers to cancel them by."""
 
     __slots__ = ("_management", "numbers")
@@ -136,7 +136,7 @@ class DirectRoute:
     def sender(self) -> Sender:
         return self._sender
 
-    async def send(self, work: Outgoing, within_seconds: float | None) -> bool:
+    async def send(self, work: SendWork, within_seconds: float | None) -> bool:
         """Bring it across, or raise why not."""
         loop = asyncio.get_running_loop()
         end = None if within_seconds is None else loop.time() + within_seconds
@@ -161,13 +161,13 @@ class DirectRoute:
             self._check()
 
 
-def _pause_seconds(kind: Kind, failures: int) -> float | None:
+def _pause_seconds(kind: Fault, failures: int) -> float | None:
     """How long to wait before another attempt; None: there is none."""
-    if kind is Kind.CONNECTION:
+    if kind is Fault.CONNECTION:
         # The first fault of a connection is retried without a pause.
         jitter = random.random()  # noqa: S311
         return SEND_BACKOFF.pause_ms(failures - 1, jitter=jitter) / 1000
-    if kind is Kind.BUSY:
+    if kind is Fault.BUSY:
         return SEND_BACKOFF.pause_ms(failures, busy=True) / 1000
     return None
 
@@ -202,7 +202,7 @@ class PairedRoute:
     def entity(self) -> PairedEntity:
         return self._entity
 
-    async def send(self, work: Outgoing, within_seconds: float | None) -> bool:
+    async def send(self, work: SendWork, within_seconds: float | None) -> bool:
         """Bring it across; says whether the primary took it. Raises if nobody did."""
         if work.largest_bytes > self._watch.threshold_bytes:
             self._check_headroom(work)
@@ -213,7 +213,7 @@ class PairedRoute:
             deadline_ms = self._now_ms() + round(within_seconds * 1000)
             seconds = min(seconds, within_seconds)
         # As `policy.direct`, written out: this is the way of nearly every send.
-        if policy.state is not State.HEALTHY or policy.line.turn is not None:
+        if policy.state is not EntityState.HEALTHY or policy.line.turn is not None:
             flight = Flight(self, work, deadline_ms)
             return await flight.run(flight.call.start(self._now_ms()))
         outcome = work.submit(self._entity.sender, seconds)
@@ -229,7 +229,7 @@ class PairedRoute:
             work.failed(error)
             turn = flight.call.primary_failed(error, self._now_ms())
         else:
-            if self._policy.state is not State.HEALTHY:
+            if self._policy.state is not EntityState.HEALTHY:
                 self._pair.carry_out(policy.accepted(0, self._now_ms()))
             return True
         finally:
@@ -241,7 +241,7 @@ class PairedRoute:
     def _now_ms(self) -> int:
         return self._pair.clock.now_ms()
 
-    def _check_headroom(self, work: Outgoing) -> None:
+    def _check_headroom(self, work: SendWork) -> None:
         """Tell, once, of a message that could not fail over."""
         now_ms = self._now_ms()
         for message in work.each():
@@ -255,7 +255,7 @@ class Flight:
     """One call of send that needs the rules."""
 
     def __init__(
-        self, route: PairedRoute, work: Outgoing, deadline_ms: int | None
+        self, route: PairedRoute, work: SendWork, deadline_ms: int | None
     ) -> None:
         self._pair = pair = route._pair
         self._entity = route._entity

@@ -39,10 +39,10 @@ class Which(enum.Enum):
 # Lists the indexes of all backlog queues that exist on the secondary.
 ListIndexes = Callable[[], Awaitable[Iterable[int]]]
 # Faults a factory because its partner has ended.
-Fault = Callable[[Which, PairedFactoryError], None]
+FaultPartner = Callable[[Which, PairedFactoryError], None]
 
 
-class _Queue:
+class _DrainedQueue:
     """One backlog queue: its pump of now, and what former ones have done."""
 
     def __init__(self, path: str) -> None:
@@ -83,7 +83,7 @@ class Syphon:
         self,
         pair: Pair,
         list_indexes: ListIndexes,
-        fault: Fault,
+        fault: FaultPartner,
         settings: PumpSettings | None = None,
     ) -> None:
         self._pair = pair
@@ -93,7 +93,7 @@ class Syphon:
             ttl_rule=pair.options.ttl, clock=pair.clock, on_event=pair.telling.tell
         )
         self._senders = Senders(pair.primary)
-        self._queues: dict[int, _Queue] = {}
+        self._queues: dict[int, _DrainedQueue] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         # The pumps at work, by index.
         self._pumping: dict[int, asyncio.Task[None]] = {}
@@ -194,7 +194,7 @@ class Syphon:
     async def _pump(self, index: int) -> None:
         """Keep one queue drained, whatever happens to its pump."""
         path = backlog_path(self._pair.label, index)
-        queue = self._queues.setdefault(index, _Queue(path))
+        queue = self._queues.setdefault(index, _DrainedQueue(path))
         while not self._ending:
             pump = Pump(self._pair.secondary, self._senders, path, self._settings)
             queue.replace(pump)

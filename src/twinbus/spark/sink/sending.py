@@ -28,7 +28,7 @@ from twinbus.errors import (
     SendRefused,
     TwinbusError,
 )
-from twinbus.pairing.rules.classification import Kind, kind_of
+from twinbus.pairing.rules.classification import Fault, kind_of
 from twinbus.pairing.rules.retry import (
     SPARK_BACKOFF,
     halves,
@@ -37,7 +37,7 @@ from twinbus.pairing.rules.retry import (
 )
 
 # A full entity is treated as a busy one: both take messages again later.
-_BUSY = (Kind.BUSY, Kind.FULL)
+_BUSY = (Fault.BUSY, Fault.FULL)
 
 
 class RowRefused(TwinbusError):
@@ -46,7 +46,7 @@ class RowRefused(TwinbusError):
     condition = "com.microsoft:argument-error"
 
 
-class Letter(NamedTuple):
+class RowMessage(NamedTuple):
     """One row on its way."""
 
     # How a person finds the row again.
@@ -84,14 +84,14 @@ class WaitBudget:
         self._failures = 0
 
 
-class Sending:
-    """Sends letters; `on_bad` takes what can never be sent, or raises."""
+class RowSender:
+    """Sends messages; `on_bad` takes what can never be sent, or raises."""
 
     def __init__(
         self,
         connection: Connection,
         budget: WaitBudget,
-        on_bad: Callable[[Letter, str, TwinbusError], None],
+        on_bad: Callable[[RowMessage, str, TwinbusError], None],
         on_pause: Callable[[], None],
     ) -> None:
         self._connection = connection
@@ -100,9 +100,9 @@ class Sending:
         self._on_pause = on_pause
         self._senders: dict[str, Sender] = {}
 
-    def send(self, entity: str, letters: Sequence[Letter]) -> None:
-        """Return when every letter was accepted or given to `on_bad`."""
-        pending = list(letters)
+    def send(self, entity: str, messages: Sequence[RowMessage]) -> None:
+        """Return when every message was accepted or given to `on_bad`."""
+        pending = list(messages)
         while pending:
             failures = self._attempt(entity, pending)
             if len(failures) < len(pending):
@@ -121,23 +121,23 @@ class Sending:
         return sender
 
     def _attempt(
-        self, entity: str, letters: Sequence[Letter]
+        self, entity: str, messages: Sequence[RowMessage]
     ) -> dict[int, TwinbusError]:
-        """Send once; returns the failures by the place of their letters."""
+        """Send once; returns the failures by the place of their messages."""
         sender = self._sender(entity)
-        places = range(len(letters))
+        places = range(len(messages))
         try:
             # What the entity takes is known only once there is a link.
             sender.open()
             most = sender.message_bytes_max
             large: dict[int, TwinbusError] = {
-                place: _too_large(letters[place], most)
+                place: _too_large(messages[place], most)
                 for place in places
-                if len(letters[place].payload) > most
+                if len(messages[place].payload) > most
             }
             fitting = [place for place in places if place not in large]
             if fitting:
-                failures = self._send(sender, [letters[at].payload for at in fitting])
+                failures = self._send(sender, [messages[at].payload for at in fitting])
                 large |= {fitting[at]: error for at, error in failures.items()}
             return large
         except RemoteError as error:
@@ -155,35 +155,36 @@ class Sending:
     def _judge(
         self,
         entity: str,
-        letters: Sequence[Letter],
+        messages: Sequence[RowMessage],
         failures: dict[int, TwinbusError],
-    ) -> list[Letter]:
-        """Deal with failures; returns the letters to try again, in their order."""
+    ) -> list[RowMessage]:
+        """Deal with failures; returns the messages to try again, in their order."""
         again: dict[int, TwinbusError] = {}
         for error, places in _by_error(failures):
             kind = kind_of(error)
             if kind in _BUSY or is_transient(error):
                 again |= dict.fromkeys(places, error)
-            elif kind is Kind.MISSING or (
+            elif kind is Fault.MISSING or (
                 is_of_one_message(error) and len(places) == 1
             ):
                 for place in places:
-                    self._on_bad(letters[place], entity, error)
+                    self._on_bad(messages[place], entity, error)
             elif is_of_one_message(error):
                 for part in halves(places):
-                    self.send(entity, [letters[place] for place in part])
+                    self.send(entity, [messages[place] for place in part])
             else:
                 raise error
         if again:
             reason = again[min(again)]
             self._on_pause()
             self._budget.wait(reason)
-        return [letters[place] for place in sorted(again)]
+        return [messages[place] for place in sorted(again)]
 
 
-def _too_large(letter: Letter, most: int) -> MessageTooLarge:
+def _too_large(message: RowMessage, most: int) -> MessageTooLarge:
+    size_bytes = len(message.payload)
     return MessageTooLarge(
-        f"The message has {len(letter.payload)} bytes; the entity takes at most {most}."
+        f"The message has {size_bytes} bytes; the entity takes at most {most}."
     )
 
 

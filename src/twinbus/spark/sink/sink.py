@@ -30,7 +30,7 @@ from twinbus.errors import ArgumentError, RemoteError, TwinbusError
 from twinbus.spark.checking import check_send
 from twinbus.spark.connections import connection_for
 from twinbus.spark.options import ACCESS, Access, Options
-from twinbus.spark.settling import Lock, Settler, read_lock
+from twinbus.spark.settling import LockSettler, RowLock, read_lock
 from twinbus.spark.sink.bad_rows import BadRows
 from twinbus.spark.sink.encoding import (
     Identity,
@@ -39,7 +39,7 @@ from twinbus.spark.sink.encoding import (
     encode_row,
     rows_of,
 )
-from twinbus.spark.sink.sending import Letter, RowRefused, Sending, WaitBudget
+from twinbus.spark.sink.sending import RowMessage, RowRefused, RowSender, WaitBudget
 
 _SOURCE_ACCESS = (
     "sourceConnectionString",
@@ -206,23 +206,23 @@ def write_partition(
 
 
 class _Origin(NamedTuple):
-    """The row that a letter was made of, for when it turns out to be bad."""
+    """The row that a message was made of, for when it turns out to be bad."""
 
     batch: pa.RecordBatch
     at: int
-    lock: Lock | None
+    lock: RowLock | None
 
 
 @dataclass(slots=True)
 class _Outbox:
-    """Letters that wait, by entity."""
+    """Messages that wait, by entity."""
 
-    letters: dict[str, list[Letter]] = field(default_factory=dict)
+    messages: dict[str, list[RowMessage]] = field(default_factory=dict)
     bytes: int = 0
 
-    def add(self, entity: str, letter: Letter) -> None:
-        self.letters.setdefault(entity, []).append(letter)
-        self.bytes += len(letter.payload)
+    def add(self, entity: str, message: RowMessage) -> None:
+        self.messages.setdefault(entity, []).append(message)
+        self.bytes += len(message.payload)
 
 
 class _Task:
@@ -239,9 +239,9 @@ class _Task:
         # Rows that were taken and are not dealt with, by their number.
         self._origins: dict[int, _Origin] = {}
         # Locks of bad rows, which are settled once the file of those is durable.
-        self._bad_locks: list[Lock] = []
-        self._settler = Settler(connection_for(settings.source))
-        self._sending = Sending(
+        self._bad_locks: list[RowLock] = []
+        self._settler = LockSettler(connection_for(settings.source))
+        self._sending = RowSender(
             connection_for(settings.access),
             WaitBudget(settings.wait_seconds),
             self._refuse,
@@ -254,7 +254,7 @@ class _Task:
             self._take(batch, row)
             if self._outbox.bytes >= limits.SINK_BUFFER_BYTES:
                 self._flush()
-        # No letter may hold on to a batch when the next one comes.
+        # No message may hold on to a batch when the next one comes.
         self._flush()
 
     def finish(self) -> Written:
@@ -282,10 +282,10 @@ class _Task:
         lock = self._lock(row.values.get("lock_token"))
         self._origins[row.number] = _Origin(batch, row.at, lock)
         entity = self._settings.entity or row.values.get("entity") or ""
-        letter = Letter(key, b"", row.number)
+        message = RowMessage(key, b"", row.number)
         if not entity:
             null = ArgumentError("'entity' is null, and there is no option for it.")
-            self._refuse(letter, entity, null)
+            self._refuse(message, entity, null)
             return
         try:
             payload = encode_row(
@@ -293,11 +293,11 @@ class _Task:
                 lambda content: identity.message_id(row.number, content),
             )
         except ArgumentError as error:
-            self._refuse(letter, entity, error)
+            self._refuse(message, entity, error)
         else:
-            self._outbox.add(entity, letter._replace(payload=payload))
+            self._outbox.add(entity, message._replace(payload=payload))
 
-    def _lock(self, text: str | None) -> Lock | None:
+    def _lock(self, text: str | None) -> RowLock | None:
         if text is None:
             return None
         lock = read_lock(text)
@@ -306,27 +306,27 @@ class _Task:
 
     def _flush(self) -> None:
         outbox, self._outbox = self._outbox, _Outbox()
-        for entity, letters in outbox.letters.items():
-            self._sending.send(entity, letters)
+        for entity, messages in outbox.messages.items():
+            self._sending.send(entity, messages)
             # Bad rows are no longer among the origins.
-            sent = [self._origins.pop(each.row, None) for each in letters]
+            sent = [self._origins.pop(each.row, None) for each in messages]
             accepted = [each for each in sent if each is not None]
             self._done.sent += len(accepted)
             self._complete([each.lock for each in accepted if each.lock is not None])
 
-    def _complete(self, locks: list[Lock]) -> None:
+    def _complete(self, locks: list[RowLock]) -> None:
         lost = self._settler.complete(locks)
         self._done.settled += len(locks) - lost
         self._done.lost += lost
 
-    def _refuse(self, letter: Letter, entity: str, error: TwinbusError) -> None:
+    def _refuse(self, message: RowMessage, entity: str, error: TwinbusError) -> None:
         """Keep a row that can never be sent, or fail with its key."""
-        text = f"{letter.key} cannot be sent to '{entity}': {error.text}"
+        text = f"{message.key} cannot be sent to '{entity}': {error.text}"
         if self._bad is None:
             raise RowRefused(
                 f"{text} Option 'badRows' names a folder where such rows are kept."
             )
-        origin = self._origins.pop(letter.row)
+        origin = self._origins.pop(message.row)
         self._bad.add(origin.batch, origin.at, text)
         if origin.lock is not None:
             self._bad_locks.append(origin.lock)

@@ -20,7 +20,7 @@ from twinbus.client.receiver import ReceiveOptions
 from twinbus.client.sync.connection import Connection
 from twinbus.client.sync.receiver import Receiver
 from twinbus.errors import RemoteError, SessionCannotBeLocked, SessionLockLost
-from twinbus.pairing.rules.classification import Kind, kind_of
+from twinbus.pairing.rules.classification import Fault, kind_of
 from twinbus.pairing.rules.retry import is_transient
 from twinbus.spark.source.rows import BATCH_BYTES
 
@@ -142,4 +142,4 @@ class Intake:
 
 def _is_of_session(error: RemoteError) -> bool:
     lost = (SessionCannotBeLocked.condition, SessionLockLost.condition)
-    return error.condition in lost or kind_of(error) is Kind.TIMEOUT
+    return error.condition in lost or kind_of(error) is Fault.TIMEOUT

@@ -44,7 +44,7 @@ from twinbus.client.sync.management import Management
 from twinbus.errors import ArgumentError, ConfigError, RemoteError
 from twinbus.spark.connections import connection_for
 from twinbus.spark.schema import COLUMNS, arrow_schema
-from twinbus.spark.settling import Settler, read_lock
+from twinbus.spark.settling import LockSettler, read_lock
 from twinbus.spark.source.intake import Chunk, Intake, Share
 from twinbus.spark.source.rows import RowBatch
 from twinbus.spark.source.settings import SourceSettings
@@ -335,7 +335,7 @@ class Sweeper:
                 # Only who holds the session can; they come again when nobody does.
                 return False
             held = [read_lock(locks[key]) for key in left]
-            if Settler(connection).complete(held):
+            if LockSettler(connection).complete(held):
                 return False
         self.spool.settle(part)
         return True

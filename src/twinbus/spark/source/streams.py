@@ -32,7 +32,7 @@ from twinbus import limits
 from twinbus.client.sync.management import Management
 from twinbus.errors import RemoteError, TwinbusError
 from twinbus.spark.connections import connection_for
-from twinbus.spark.settling import Lock, Settler
+from twinbus.spark.settling import LockSettler, RowLock
 from twinbus.spark.source.browsing import (
     Range,
     first_from,
@@ -44,7 +44,7 @@ from twinbus.spark.source.intake import Chunk, Intake, Share
 from twinbus.spark.source.rows import RowBatch
 from twinbus.spark.source.settings import SINK, SPOOL, SourceSettings
 from twinbus.spark.source.spool import SpooledSlice, Sweeper
-from twinbus.spark.source.watching import Watch
+from twinbus.spark.source.watching import EntityWatch
 
 
 class ConsumingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -52,7 +52,7 @@ class ConsumingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, settings: SourceSettings) -> None:
         self.settings = settings
-        self.watch = Watch(settings)
+        self.watch = EntityWatch(settings)
 
     def initialOffset(self) -> dict[str, int]:
         """Before the first batch."""
@@ -166,17 +166,17 @@ class SinkReader(ConsumingReader):
         it had goes back. What the sink has settled by then stays settled.
         """
         place = self.settings.place
-        held: list[Lock] = []
+        held: list[RowLock] = []
         try:
             for chunk in self.intake(partition.value).chunks(kept=True):
-                held += [Lock(token, *place) for token in _tokens(chunk)]
+                held += [RowLock(token, *place) for token in _tokens(chunk)]
                 batch = RowBatch(place, locks=True)
                 for message in chunk.messages:
                     batch.add(message)
                 yield batch.take()
         except BaseException:
             with suppress(RemoteError):
-                Settler(connection_for(self.settings.access)).abandon(held)
+                LockSettler(connection_for(self.settings.access)).abandon(held)
             raise
 
 
@@ -189,7 +189,7 @@ class PeekReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, settings: SourceSettings) -> None:
         self._settings = settings
-        self._watch = Watch(settings)
+        self._watch = EntityWatch(settings)
         # The last number to look at, and whether the run ends there.
         self._last = settings.last_sequence
         self._ends = False

@@ -16,7 +16,7 @@ from twinbus.client.receiver import ReceiveOptions
 from twinbus.client.sync.connection import Connection
 from twinbus.client.sync.receiver import Receiver
 from twinbus.errors import DeadlineExceeded, RemoteError
-from twinbus.pairing.rules.classification import Kind, kind_of
+from twinbus.pairing.rules.classification import Fault, kind_of
 from twinbus.spark.checking import explained
 from twinbus.spark.connections import ask_until_answered, connection_for
 from twinbus.spark.source.browsing import Range, whole
@@ -25,7 +25,7 @@ from twinbus.spark.source.settings import SourceSettings
 _T = TypeVar("_T")
 
 
-class Watch:
+class EntityWatch:
     """Looks at one entity for the driver."""
 
     def __init__(self, settings: SourceSettings) -> None:
@@ -97,4 +97,4 @@ class Watch:
 
 def _is_answer(error: RemoteError) -> bool:
     """Whether the service itself says that the time is over."""
-    return kind_of(error) is Kind.TIMEOUT and not isinstance(error, DeadlineExceeded)
+    return kind_of(error) is Fault.TIMEOUT and not isinstance(error, DeadlineExceeded)

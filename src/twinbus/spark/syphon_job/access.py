@@ -61,7 +61,7 @@ class Ticket:
     token: Secret
 
 
-class Namespace:
+class KeyedNamespace:
     """One of the two namespaces as the driver knows it, with its key."""
 
     def __init__(self, given: ConnectionString, ca_pem: str | None = None) -> None:

@@ -35,7 +35,7 @@ from twinbus.pairing.rules.naming import MIDDLE
 from twinbus.pairing.rules.retry import SYPHON_BACKOFF, is_transient
 from twinbus.pairing.rules.syphon_rules import TTL_REMAINING
 from twinbus.spark.syphon_job import journal
-from twinbus.spark.syphon_job.access import Namespace, Ticket
+from twinbus.spark.syphon_job.access import KeyedNamespace, Ticket
 from twinbus.spark.syphon_job.backlog import Backlog
 from twinbus.spark.syphon_job.reports import (
     AWAY,
@@ -75,7 +75,7 @@ class SyphonSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class SyphonTask:
     """One task: a backlog queue or a slice of one, and what lets the task in."""
 
     settings: SyphonSettings
@@ -133,7 +133,10 @@ class SyphonDriver:
     """One syphon, from the driver's side. Not for several threads."""
 
     def __init__(
-        self, settings: SyphonSettings, primary: Namespace, secondary: Namespace
+        self,
+        settings: SyphonSettings,
+        primary: KeyedNamespace,
+        secondary: KeyedNamespace,
     ) -> None:
         self._settings = settings
         self._primary = primary
@@ -159,7 +162,7 @@ class SyphonDriver:
         self._publish(working=work)
         return work
 
-    def tasks(self, epoch: int) -> list[Task]:
+    def tasks(self, epoch: int) -> list[SyphonTask]:
         """The tasks of an epoch."""
         if not self._states:
             # The query began anew in the middle of a micro-batch.
@@ -173,7 +176,7 @@ class SyphonDriver:
         primary = self._primary.ticket()
         secondary = self._secondary.ticket(f"{settings.primary}/{MIDDLE}")
         return [
-            Task(
+            SyphonTask(
                 settings=settings,
                 epoch=epoch,
                 index=index,

@@ -25,12 +25,12 @@ from twinbus.client.connection import Connection
 from twinbus.client.transport.loop_thread import LoopThread
 from twinbus.errors import ArgumentError, RemoteError, TwinbusError
 from twinbus.pairing.errors import AliasInvalid, NoBacklogQueue, SameNamespace
-from twinbus.pairing.rules.classification import Kind, kind_of
+from twinbus.pairing.rules.classification import Fault, kind_of
 from twinbus.pairing.rules.envelope import Backlogged
 from twinbus.pairing.rules.naming import primary_label
 from twinbus.pairing.rules.syphon_rules import TTL_REMAINING, TTL_RULES
 from twinbus.spark.options import Access, Options
-from twinbus.spark.syphon_job.access import Namespace
+from twinbus.spark.syphon_job.access import KeyedNamespace
 from twinbus.spark.syphon_job.backlog import Backlog
 from twinbus.spark.syphon_job.driver import SyphonSettings
 from twinbus.spark.syphon_job.reports import Reports
@@ -159,8 +159,8 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _namespace(access: Access, ca_pem: str | None) -> Namespace:
-    return Namespace(access.parsed(), ca_pem)
+def _namespace(access: Access, ca_pem: str | None) -> KeyedNamespace:
+    return KeyedNamespace(access.parsed(), ca_pem)
 
 
 def _ca_pem(file: str | None) -> str | None:
@@ -240,16 +240,16 @@ async def _check_sends(home: Connection, path: str) -> None:
             await sender.open(limits.SYPHON_CHECK_SECONDS)
     except RemoteError as error:
         # What else may be wrong with one entity is the rules' business.
-        if kind_of(error) is Kind.ACCESS:
+        if kind_of(error) is Fault.ACCESS:
             raise
 
 
 def _refused(
-    which: str, namespace: Namespace, error: Exception, right: str
+    which: str, namespace: KeyedNamespace, error: Exception, right: str
 ) -> SyphonCannotStart:
     text = error.text if isinstance(error, TwinbusError) else "No answer in time."
     hint = ""
-    if kind_of(error) is Kind.ACCESS:
+    if kind_of(error) is Fault.ACCESS:
         hint = f" The key needs the right to {right}."
     return SyphonCannotStart(f"The {which} '{namespace.name}': {text}{hint}")
 

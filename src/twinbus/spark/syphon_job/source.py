@@ -25,8 +25,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from twinbus.spark.syphon_job.access import Namespace
-from twinbus.spark.syphon_job.driver import SyphonDriver, SyphonSettings, Task
+from twinbus.spark.syphon_job.access import KeyedNamespace
+from twinbus.spark.syphon_job.driver import SyphonDriver, SyphonSettings, SyphonTask
 from twinbus.spark.syphon_job.reports import Report
 from twinbus.spark.syphon_job.task import run_task
 
@@ -72,14 +72,14 @@ class SyphonJob:
     """All that a syphon needs; it holds the keys and is never sent to an executor."""
 
     settings: SyphonSettings
-    primary: Namespace
-    secondary: Namespace
+    primary: KeyedNamespace
+    secondary: KeyedNamespace
 
 
 class SyphonPartition(InputPartition):
     """One task. It carries tokens, which print as stars."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: SyphonTask) -> None:
         super().__init__(task)
 
 

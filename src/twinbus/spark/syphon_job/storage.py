@@ -27,7 +27,7 @@ _PART = ".part"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class StoredFile:
     """A file: its name below the location, and how long it is."""
 
     name: str
@@ -50,7 +50,7 @@ class Storage(Protocol):
     # Whether all machines see the same.
     shared: bool
 
-    def entries(self, folder: str) -> list[Entry]:
+    def entries(self, folder: str) -> list[StoredFile]:
         """The files right below a folder, by name; none if there is no such folder."""
 
     def folders(self, folder: str) -> list[str]:
@@ -102,7 +102,7 @@ class FolderStorage:
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def entries(self, folder: str) -> list[Entry]:
+    def entries(self, folder: str) -> list[StoredFile]:
         found = []
         with (
             contextlib.suppress(FileNotFoundError),
@@ -111,7 +111,7 @@ class FolderStorage:
             for each in a:
                 if each.is_file() and not each.name.endswith(_PART):
                     size = each.stat().st_size
-                    found.append(Entry(f"{folder}/{each.name}", size))
+                    found.append(StoredFile(f"{folder}/{each.name}", size))
         return sorted(found, key=lambda entry: entry.name)
 
     def folders(self, folder: str) -> list[str]:
@@ -200,9 +200,9 @@ class RolledStorage:
     def __init__(self, files: fs.FileSystem) -> None:
         self._files = files
 
-    def entries(self, folder: str) -> list[Entry]:
+    def entries(self, folder: str) -> list[StoredFile]:
         return [
-            Entry(info.path, info.size)
+            StoredFile(info.path, info.size)
             for info in self._below(folder)
             if info.type == fs.FileType.File
         ]

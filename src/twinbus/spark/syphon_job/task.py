@@ -22,7 +22,7 @@ from twinbus.errors import ArgumentError, RemoteError
 from twinbus.pairing.pump.pump import Pump, PumpSettings
 from twinbus.pairing.rules.retry import SYPHON_BACKOFF, is_transient
 from twinbus.spark.syphon_job.access import Worker, worker
-from twinbus.spark.syphon_job.driver import Task
+from twinbus.spark.syphon_job.driver import SyphonTask
 from twinbus.spark.syphon_job.journal import QueueJournal, receipts_folder
 from twinbus.spark.syphon_job.reports import (
     AWAY,
@@ -36,7 +36,7 @@ from twinbus.spark.syphon_job.reports import (
 from twinbus.spark.syphon_job.storage import storage_at
 
 
-def run_task(task: Task) -> Report:
+def run_task(task: SyphonTask) -> Report:
     """Do it, and say what was done."""
     here = worker()
 
@@ -49,7 +49,7 @@ def run_task(task: Task) -> Report:
 class _Running:
     """A task that runs."""
 
-    def __init__(self, task: Task, here: Worker) -> None:
+    def __init__(self, task: SyphonTask, here: Worker) -> None:
         settings = task.settings
         self._task = task
         self._clock = SystemClock()
