@@ -84,7 +84,7 @@ class PumpCounts:
     # many are left locked now.
     parked: int = 0
     resting: int = 0
-    # Sent, and nobody knows whether they were accepted: they are sent again.
+    # Sent, and it is unknown whether they were accepted: they are sent again.
     unknown: int = 0
     # Moved, but not completed as far as is known: they may be delivered once more.
     late: int = 0

@@ -1,6 +1,6 @@
 """Whether a job can work at all, asked before Spark starts it.
 
-Turns what a namespace answers to the first knock into one sentence that names the
+Turns what a namespace answers to the first request into one sentence that names the
 option to change. Rule: nothing is received, sent or changed by asking.
 """
 
@@ -65,10 +65,10 @@ def check_send(access: Access, path: str | None, wait_seconds: float = 0.0) -> N
     if key in _checked:
         return
 
-    def knock(connection: Connection) -> None:
+    def open_link(connection: Connection) -> None:
         ask_until_answered(lambda: _open(connection, path), wait_seconds)
 
-    _ask(access, path or "", "Send", knock)
+    _ask(access, path or "", "Send", open_link)
     _checked.add(key)
 
 

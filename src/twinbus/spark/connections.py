@@ -44,7 +44,7 @@ def connection_for(access: Access) -> Connection:
 
 
 def close_connections() -> None:
-    """Say goodbye to all namespaces; the next call connects again."""
+    """Close all connections; the next call connects again."""
     with _lock:
         kept = list(_kept.values())
         _kept.clear()

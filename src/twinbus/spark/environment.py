@@ -1,7 +1,7 @@
 """Whether this machine can run Spark, answered in one line.
 
 Owns the versions that are needed. Asks before anything of PySpark is imported, because
-what a wrong Java or a missing package does otherwise is a page of somebody else's
+what a wrong Java or a missing package does otherwise is a page of Java's stack
 traces. `python -m twinbus.spark.environment` asks from a shell.
 """
 
@@ -69,7 +69,7 @@ def _check_java() -> None:
     if found is None:
         raise ConfigError(f"Spark needs Java, and there is none: {_INSTALL_JAVA}.")
     try:
-        # Which program that is, is the business of who set the path.
+        # The path is the user's own: JAVA_HOME or PATH.
         answer = subprocess.run(  # noqa: S603
             [found, "-version"],
             capture_output=True,

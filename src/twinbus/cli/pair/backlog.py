@@ -38,7 +38,7 @@ _PEEK_COLUMNS = (
     *("index", "sequence_number", "destination", "message_id"),
     *("session_id", "diverted_at", "dead_letter_reason", "body"),
 )
-# More than anybody wants; a number keeps the code free of a special case.
+# No limit, as a number: `min` needs no special case.
 _ALL = 1 << 62
 
 Index = Annotated[
@@ -220,7 +220,7 @@ def purge(
     ca_file: CaFile = None,
     as_json: Json = False,
 ) -> None:
-    """Delete messages that are on their way home. They are lost for good."""
+    """Delete messages that wait in backlog queues. They are lost for good."""
     from twinbus.cli.pair import backlog_queues
 
     async def work(connection: Connection, backlog: Backlog, indexes: list[int]) -> int:

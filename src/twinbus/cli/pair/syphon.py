@@ -209,7 +209,7 @@ def _session(master: str, settings: dict[str, str]) -> SparkSession:
 
 
 def _check_answers(master: str) -> None:
-    """Refuse a master where nobody listens: Spark itself would try for minutes."""
+    """Refuse a master that does not answer: Spark itself would try for minutes."""
     found = re.match(r"(?:sc|spark)://([^/;]+)", master)
     if found is None:
         return
@@ -225,7 +225,7 @@ def _check_answers(master: str) -> None:
         except (OSError, OverflowError) as error:
             last = error
     raise ConfigError(
-        f"Nobody answers at --master {master} ({last}). Start it, or name another."
+        f"--master {master} does not answer ({last}). Start it, or name another."
     )
 
 

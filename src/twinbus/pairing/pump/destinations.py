@@ -37,7 +37,7 @@ from twinbus.pairing.rules.syphon_rules import DeadLetter, Rest, after_failure
 
 
 class Owner(Protocol):
-    """Who is told what became of the messages."""
+    """The pump, which is told what became of the messages."""
 
     def accepted(self, destination: Destination, items: Sequence[Item]) -> None: ...
 

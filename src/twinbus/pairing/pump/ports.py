@@ -59,8 +59,8 @@ class PumpSettings:
     chunk: int = limits.SYPHON_CHUNK_MESSAGES
     # What happens to a time to live: `remaining` or `restart`.
     ttl_rule: str = TTL_REMAINING
-    # Wait for messages that somebody else has locked, if others for the same entity are
-    # behind them. False where several pumps share a queue on purpose.
+    # Wait for messages that another receiver has locked, if others for the same entity
+    # are behind them. False where several pumps share a queue on purpose.
     keeps_order: bool = True
     # The lock time of the queue, or more.
     lock_seconds: float = limits.BACKLOG_LOCK_SECONDS

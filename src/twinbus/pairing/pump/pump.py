@@ -1,4 +1,4 @@
-"""A pump: brings the messages of one backlog queue home, chunk by chunk.
+"""A pump: moves the messages of one backlog queue to the primary, chunk by chunk.
 
 Owns the order of steps that no crash may turn into a loss: receive with a lock, restore
 the message, send it to its entity of the primary, and only when that has accepted it,
@@ -76,10 +76,10 @@ class Pump:
         # Everything that is locked, but for what is parked.
         self._hand: dict[Item, None] = {}
         self._gaps = Gaps(self._receiver, self._lanes, self._locks, self._hand)
-        # What came and was not decided over.
+        # Received, and not sorted yet.
         self._unsorted: list[Item] = []
         self._destinations: dict[str, Destination] = {}
-        # Their paths as they were first spelt.
+        # Paths in the spelling that came first.
         self._spelt: dict[str, str] = {}
         # Work that goes on beside the steps, by what it is for.
         self._tasks: dict[object, asyncio.Task[None]] = {}
@@ -94,7 +94,7 @@ class Pump:
         self._stop: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
         # Why the queue cannot be read, as last told.
-        self._trouble: Fault | None = None
+        self._told_kind: Fault | None = None
 
     # -- the caller's side -------------------------------------------------------------
 
@@ -104,8 +104,8 @@ class Pump:
         Returns how many messages came; 0 if none did. They are sent, journalled and
         completed while the next step receives (`settled` waits for all of that); a step
         waits when too many are in hand. Raises `RemoteError` when the backlog queue
-        cannot be read (away, missing, no right), and what the journal raises. Trouble
-        with a destination is never raised.
+        cannot be read (away, missing, no right), and what the journal raises. Errors
+        of a destination are never raised.
         """
         await self._sort()
         count = await self._room()
@@ -143,7 +143,7 @@ class Pump:
                     await self._unless_stopped(self._sleep(pause))
                 else:
                     failures = 0
-                    self._trouble = None
+                    self._told_kind = None
         finally:
             await self.stop()
 
@@ -158,7 +158,7 @@ class Pump:
             self._halt.set()
             self._news.set()
             self._stop = asyncio.get_running_loop().create_task(self._end())
-        # Whoever asks twice waits for the same end.
+        # A second call waits for the same end.
         await asyncio.shield(self._stop)
 
     # -- stopping ----------------------------------------------------------------------
@@ -190,7 +190,7 @@ class Pump:
             await asyncio.wait(list(self._tasks.values()))
 
     async def _give_back(self) -> None:
-        """What was sent and has no answer: whoever gets it sends it again."""
+        """Abandon what was sent and has no answer; the next receiver sends it again."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -328,11 +328,11 @@ class Pump:
                 self._settings.on_event(decision.event)
 
     def unsure(self, items: Sequence[Item]) -> None:
-        """Nobody knows whether a destination took these."""
+        """It is unknown whether a destination took these."""
         self.counts.unknown += len(items)
 
     def lost(self, items: Sequence[Item]) -> None:
-        """Their locks may have ended: whoever gets them next sends them."""
+        """Their locks may have ended: the next receiver sends them."""
         for item in items:
             self._lanes.away(item.home.key, item)
         self._park(items)
@@ -421,13 +421,13 @@ class Pump:
     async def _sleep(self, seconds: float) -> None:
         await self._settings.sleep(seconds)
 
-    # -- trouble with the backlog queue ------------------------------------------------
+    # -- errors of the backlog queue ---------------------------------------------------
 
     def _pause_seconds(self, error: RemoteError, failures: int) -> float:
-        """How long not to ask the queue again; told once for each kind of trouble."""
+        """How long not to ask the queue again; told once for each kind of error."""
         kind = kind_of(error)
-        if kind is not self._trouble:
-            self._trouble = kind
+        if kind is not self._told_kind:
+            self._told_kind = kind
             now_ms = self._settings.clock.now_ms()
             details = {"queue": self.queue_path, "because": kind.value}
             event = EventKind.SYPHON_BACKS_OFF

@@ -1,8 +1,8 @@
-"""What a pump tells the backlog queue: done, dead, take it back, I still hold it.
+"""What a pump tells the backlog queue: complete, dead-letter, abandon, renew.
 
 Owns the order of receipt and complete, and what happens when the queue does not answer.
-A complete that went astray is repeated by lock token for as long as the lock holds,
-because every one that fails is a message that is sent twice. Requests by token succeed
+A complete without an answer is repeated by lock token for as long as the lock holds,
+because each one that fails is a message that is sent twice. Requests by token succeed
 for all or for none, so one that fails for a lost lock is halved until that lock is
 alone. Knows nothing about destinations.
 """
@@ -60,7 +60,7 @@ class Settler:
         self._dead.setdefault(verdict, []).extend(items)
 
     def back(self, items: Sequence[Item]) -> None:
-        """Somebody else shall have them: abandon."""
+        """They go to the next receiver: abandon."""
         self._back.extend(items)
 
     @property
@@ -111,7 +111,7 @@ class Settler:
             )
 
         failures = await self._settle(items, dead_letter)
-        # The others come again, and to the same end.
+        # The others are delivered again, and dead-lettered then.
         moved = len(items) - len(failures)
         if moved:
             found = self._counts.dead_lettered

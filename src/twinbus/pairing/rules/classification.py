@@ -7,8 +7,8 @@ ten seconds. The syphon and the backlog's rotation ask for the kind instead, bec
 what to do with a full or missing entity depends on whose entity it is.
 
 The official client's classes are known by name, so that it need not be installed. Where
-no line fits: a condition that nobody knows counts, since the service said it; a Python
-exception that nobody knows does not, since it is somebody's defect.
+no line fits: an unknown condition counts, since the service said it; an unknown Python
+exception does not, since it is a defect of the application or of this package.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Fault(enum.Enum):
     # Lost, refused or closed by the service; nothing may have been tried at all.
     CONNECTION = "connection"
     TIMEOUT = "timeout"
-    # The service says itself that it is broken, or speaks nonsense.
+    # The service says itself that it is broken, or sends invalid AMQP.
     SERVICE = "service"
     BUSY = "busy"
     # Authentication or authorization: the client is misconfigured.
@@ -191,7 +191,7 @@ STATUSES: Mapping[int, Fault] = MappingProxyType(
 
 
 def kind_of_condition(condition: str) -> Fault:
-    """What a condition says. One that nobody knows is the service's."""
+    """What a condition says. An unknown one is the service's."""
     return CONDITIONS.get(condition, Fault.SERVICE)
 
 

@@ -1,6 +1,6 @@
 """What the rules of a pair ask its shell to do.
 
-Owns the vocabulary between the two. The rules neither wait, send nor wake anybody: they
+Owns the vocabulary between the two. The rules neither wait, send nor wake: they
 return a list of these, and the shell carries them out in order. All times are
 milliseconds; a time that has passed means now.
 """

@@ -71,7 +71,7 @@ class Line:
         # Sorted by number.
         self._places: list[LinePlace] = []
         self._last = 0
-        # Who may try; somebody, unless the line is empty.
+        # The place that may try; None only if the line is empty.
         self.turn: LinePlace | None = None
 
     def __len__(self) -> int:
@@ -98,7 +98,7 @@ class Line:
         return place
 
     def leave(self, place: LinePlace) -> LinePlace | None:
-        """Step out; returns who has the turn now, if it has passed on."""
+        """Step out; returns the place that has the turn now, if it has passed on."""
         assert place.standing
         passed_to = self.pass_on(place)
         place.standing = False

@@ -2,7 +2,7 @@
 
 Owns the path `<primary>/x-servicebus-transfer/<index>`, both ways, and the properties
 that are set on a queue that has to be made. A queue that exists is left as it is, and
-one beyond the count is nobody's mistake: it is only not used for sending. Knows nothing
+one beyond the count is not an error: it is only not used for sending. Knows nothing
 about which queues work; that is `rotation.py`.
 """
 

@@ -7,8 +7,8 @@ from the table.
     healthy       sends go to the primary
     suspect       a failure was counted and the timer runs; sends still go to the
                   primary, and those that fail are held
-    deciding      the timer fired, but nobody has failed since it started: a ping finds
-                  out whether that was only a blip
+    deciding      the timer fired, but no send has failed since it started: a ping
+                  finds out whether the entity is away
     failed over   sends go to the backlog, and pings ask whether the entity is back
 
 To the outside, deciding is suspect. The machine is shared by every sender of a factory.
@@ -255,7 +255,7 @@ class EntityPolicy:
         )
 
     def forgotten(self, attempt: Attempt) -> None:
-        """Nobody will learn how a send ended: it was cancelled."""
+        """A send was cancelled: how it ended stays unknown."""
         self._end(attempt)
 
     def _end(self, attempt: Attempt) -> bool:
@@ -297,7 +297,7 @@ class EntityPolicy:
         return self._apply(happened, now_ms, cause)
 
     def mark_healthy(self, now_ms: int) -> list[Decision]:
-        """Somebody knows that the entity is well."""
+        """The application knows that the entity is healthy."""
         return self._apply(Input.MARKED_HEALTHY, now_ms, None)
 
     def diverted(self, count: int) -> None:

@@ -166,7 +166,7 @@ class SendCall:
         """A new call."""
         entity = self._entity
         if entity.line and entity.state is EntityState.HEALTHY:
-            # Those who waited are on their way, and nobody overtakes them.
+            # The sends of the line are being sent, and must not be overtaken.
             return self._wait_in_line(now_ms)
         return self._next(now_ms)
 
@@ -260,7 +260,7 @@ class SendCall:
         if self._entity.state is EntityState.FAILED_OVER:
             return self._to_backlog(now_ms)
         if self._trying:
-            # The attempt goes on; on a healthy entity nobody has to wait behind it.
+            # The attempt goes on; on a healthy entity other sends need not wait for it.
             healthy = self._entity.state is EntityState.HEALTHY
             decisions = self._leave() if healthy else []
             return Turn(Wait(self._deadline_ms), decisions)
@@ -272,8 +272,8 @@ class SendCall:
         return self._to_primary(now_ms)
 
     def _to_primary(self, now_ms: int) -> Turn:
-        # Who has the turn keeps its place while the entity is suspect, so that the
-        # others wait for its answer. On a healthy one, all of them go at once.
+        # The call with the turn keeps its place while the entity is suspect, so that
+        # the others wait for its answer. On a healthy one, all of them go at once.
         healthy = self._entity.state is EntityState.HEALTHY
         decisions = self._leave() if healthy else []
         self._attempt = self._entity.begin()
@@ -283,7 +283,7 @@ class SendCall:
 
     def _to_backlog(self, now_ms: int) -> Turn:
         if self._trying and not self._entity.hold:
-            # As it used to be: the attempt goes on, and raises if it fails.
+            # hold_during_failover=False: the attempt goes on, and raises if it fails.
             return Turn(Wait(self._deadline_ms))
         decisions = self._leave()
         self._trying = False

@@ -1,9 +1,10 @@
 """What the syphon does with a message: the rules that all its runners share.
 
-Owns three decisions. For a message that comes up in a backlog queue: bring it home,
-dead-letter it, or drop it. For one that its destination did not take: dead-letter it,
-or let the destination rest. And for a destination that rests: when its messages may go
-again, so that they arrive in the order in which they were diverted.
+Owns three decisions. For a message that comes up in a backlog queue: send it to its
+entity of the primary (home), dead-letter it, or drop it. For one that its destination
+did not take: dead-letter it, or let the destination rest. And for a destination that
+rests: when its messages may go again, so that they arrive in the order in which they
+were diverted.
 
 A message of a resting destination is *parked*: left locked and not renewed, so that
 those behind it come up. When the lock ends it returns by itself. A message of that
@@ -32,7 +33,7 @@ from twinbus.pairing.rules.envelope_fast import fast_restore
 from twinbus.pairing.rules.policy import entity_key
 from twinbus.pairing.rules.retry import DESTINATION_BACKOFF
 
-# The time in the backlog counts, or does not, as it used to be.
+# Whether the time in the backlog counts; the original library restarts it.
 TTL_REMAINING = "remaining"
 TTL_RESTART = "restart"
 TTL_RULES = (TTL_REMAINING, TTL_RESTART)
@@ -113,7 +114,7 @@ def remaining_ttl_ms(
     if aliases.scheduled_ms is not None:
         # It starts when the message would have been there to receive.
         since_ms = max(since_ms, aliases.scheduled_ms)
-    # A clock that goes wrong must not make a message live longer.
+    # A clock that was set back must not make a message live longer.
     return ttl_ms - max(now_ms - since_ms, 0)
 
 
@@ -126,7 +127,7 @@ class Rest(enum.Enum):
     AWAY = "away"
     BUSY = "busy"
     FULL = "full"
-    # Dead-lettering a whole backlog because a key was rotated would help nobody.
+    # The backlog is not dead-lettered only because a key was rotated.
     NO_ACCESS = "no access"
 
 
@@ -259,7 +260,7 @@ class Lanes:
             del self._lanes[key]
 
     def away(self, key: str, held: Locked) -> None:
-        """Somebody else has locked a message: those behind it wait for its return."""
+        """Another receiver has locked a message: later ones wait for its return."""
         self._lanes.setdefault(key, _Lane()).park(held)
 
     def failed(

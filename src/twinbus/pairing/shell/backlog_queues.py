@@ -102,7 +102,7 @@ class BacklogQueues:
                 await self._create(path)
             except Exception as error:  # noqa: BLE001
                 if type(error).__name__ == "ResourceExistsError":
-                    # Somebody else was faster, or the name is taken by a topic.
+                    # Another process made it, or a topic has the name.
                     return None if index in await self.found() else error
                 if attempt == limits.QUEUE_TRIES_MAX:
                     return error
@@ -145,7 +145,7 @@ class BacklogWatch:
             self._task = asyncio.get_running_loop().create_task(self._look())
 
     def stop(self) -> None:
-        """Nobody wants to know any more."""
+        """The pair has ended."""
         self._pair.on_diverted = None
         if self._task is not None:
             self._task.cancel()

@@ -86,7 +86,7 @@ class PairingView:
         return status
 
     def mark_healthy(self, path: str) -> None:
-        """Send to the primary again: somebody knows that the entity is well."""
+        """Send to the primary again: the caller knows that the entity is healthy."""
         self._pair.mark_healthy(path)
 
     def events(self) -> Listener:
@@ -354,7 +354,7 @@ class MessagingFactory:
         self._tell_syphon()
 
     async def close(self) -> None:
-        """Let the sends under way end, stop all else, and let go of the namespace.
+        """Let the sends under way end, stop all else, and disconnect.
 
         Closes the secondary, too, if the syphon was on.
         """

@@ -217,7 +217,7 @@ def _milliseconds(moment: datetime) -> int:
 
 
 def _for_caller(error: TwinbusError) -> Exception:
-    # A factory that is used where it does not belong is no matter of messaging.
+    # Misuse of a factory (wrong loop, wrong pair) has no error in the official client.
     if isinstance(error, PairingError) or type(error) is CallerError:
         return error
     return as_sdk_error(error)

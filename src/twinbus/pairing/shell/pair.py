@@ -95,7 +95,7 @@ class Pair:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._probing = Probing(self)
         remember(self)
-        # Of whoever waits until no send is under way.
+        # Set while `sends_ended` waits.
         self.idle: asyncio.Future[None] | None = None
         self._stopped = False
         # Called when something was diverted.
@@ -221,7 +221,7 @@ class Pair:
             await self.idle
 
     def send_ended(self) -> None:
-        """A send is over; whoever waits for the last one looks again."""
+        """A send is over: `sends_ended` checks again."""
         if self.idle is not None and not self.idle.done():
             self.idle.set_result(None)
 
@@ -249,7 +249,7 @@ class Pair:
                 flight.wake()
 
     def mark_healthy(self, path: str) -> None:
-        """Somebody knows that the entity is well."""
+        """The application knows that the entity is healthy."""
         policy = self.entity(path).policy
         self.carry_out(policy.mark_healthy(self.clock.now_ms()))
 
@@ -279,7 +279,7 @@ class Pair:
     def _divert(self, decision: Divert) -> None:
         entity = self._entities[decision.key]
         if not entity.policy.hold:
-            # As it used to be: sends that are under way succeed or raise.
+            # hold_during_failover=False: sends that are under way succeed or raise.
             return
         for outcome in list(entity.flying):
             late = outcome.leave(Moved())

@@ -39,7 +39,7 @@ class Probing:
         self._at(decision.at_ms, decision.key, lambda: self._ping(decision))
 
     def stop_ping(self, decision: StopPinging) -> None:
-        """The entity is back, or nobody asks any more."""
+        """The entity is back, or the factory closes."""
         self._forget(decision.key)
 
     async def _ping(self, decision: StartPing) -> None:
@@ -49,7 +49,7 @@ class Probing:
         try:
             await self._ask(policy.path, decision.timeout_ms / 1000)
         except Exception as error:  # noqa: BLE001
-            # Whatever it is, it is an answer, and the rules know what it means.
+            # Every error is an answer; the rules say what it means.
             cause = error
         verdict = None
         if cause is not None:

@@ -137,7 +137,7 @@ class DirectRoute:
         return self._sender
 
     async def send(self, work: SendWork, within_seconds: float | None) -> bool:
-        """Bring it across, or raise why not."""
+        """Send; returns when it is accepted, raises why not."""
         loop = asyncio.get_running_loop()
         end = None if within_seconds is None else loop.time() + within_seconds
         failures = 0
@@ -189,7 +189,7 @@ class PairedRoute:
     def __init__(self, pair: Pair, path: str, check: Callable[[], None]) -> None:
         self._pair = pair
         self._entity = pair.entity(path)
-        # Looked at by every send, so the way to them is short.
+        # Read by every send, so kept as attributes.
         self._policy = self._entity.policy
         self._watch = self._entity.watch
         self._flying = self._entity.flying
@@ -203,7 +203,7 @@ class PairedRoute:
         return self._entity
 
     async def send(self, work: SendWork, within_seconds: float | None) -> bool:
-        """Bring it across; says whether the primary took it. Raises if nobody did."""
+        """Send; returns whether the primary took it, raises if it was not accepted."""
         if work.largest_bytes > self._watch.threshold_bytes:
             self._check_headroom(work)
         policy, flying = self._policy, self._flying
@@ -212,7 +212,7 @@ class PairedRoute:
         if within_seconds is not None:
             deadline_ms = self._now_ms() + round(within_seconds * 1000)
             seconds = min(seconds, within_seconds)
-        # As `policy.direct`, written out: this is the way of nearly every send.
+        # As `policy.direct`, written out: nearly every send passes here.
         if policy.state is not EntityState.HEALTHY or policy.line.turn is not None:
             flight = Flight(self, work, deadline_ms)
             return await flight.run(flight.call.start(self._now_ms()))
@@ -388,7 +388,7 @@ class Flight:
     def _leave_attempt(self) -> None:
         """The attempt goes on by itself; what becomes of it is still news.
 
-        What was not sent yet is taken back, or it would be a copy that nobody needs.
+        What was not sent yet is cancelled, or it would be a needless copy.
         """
         attempt, self._attempt = self._attempt, None
         if attempt is not None:

@@ -119,7 +119,7 @@ class Listener:
         return self._waiting.popleft()
 
     async def aclose(self) -> None:
-        """Nobody reads any more."""
+        """The reader has ended."""
         self.end()
         self._forget(self)
 

@@ -100,7 +100,7 @@ class Intake:
                 if receiver.peek(1):
                     yield from self._link(receiver)
             except RemoteError as error:
-                # Somebody else has the session, or it was lost: its messages stay.
+                # Another receiver has the session, or it was lost: its messages stay.
                 if not _is_of_session(error):
                     raise
 

@@ -1,9 +1,8 @@
-"""`format("servicebus")`: what Spark asks for, and who answers.
+"""`format("servicebus")`: the class that Spark calls.
 
-Owns the class that Spark knows. Each method reads the options anew, checks them, then
-knocks at the namespace, so that whatever is wrong is said once, in one sentence, before
-there is a task. The work is done by `browsing.py` and `streams.py` (reading) and
-`sink.py` (writing).
+Each method reads the options anew, checks them, then opens a link to the namespace, so
+that an error is reported once, in one sentence, before there is a task. The work is
+done by `browsing.py` and `streams.py` (reading) and `sink.py` (writing).
 """
 
 from __future__ import annotations

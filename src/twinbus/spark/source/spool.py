@@ -129,7 +129,7 @@ class Spool:
         return self._file(part).stat().st_size == 0
 
     def end(self, part: Part) -> None:
-        """No part follows; whoever reads the slice again reads the same."""
+        """No part follows; reading the slice again gives the same rows."""
         if not self._appear(self._file(part), lambda _: None) and not self.ends(part):
             raise _taken(part)
 
@@ -332,7 +332,7 @@ class Sweeper:
         left = self._left(connection.management(self._settings.path), set(locks))
         if left:
             if self._settings.sessions:
-                # Only who holds the session can; they come again when nobody does.
+                # Only the holder of the session can; they come again when it is free.
                 return False
             held = [read_lock(locks[key]) for key in left]
             if LockSettler(connection).complete(held):

@@ -162,8 +162,8 @@ class SinkReader(ConsumingReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One share; runs in a task.
 
-        Who stops in the middle (a limit, a failure downstream) gets no more, and what
-        it had goes back. What the sink has settled by then stays settled.
+        A query that stops in the middle (a limit, a failure downstream) gets no more,
+        and what it had goes back. What the sink has settled by then stays settled.
         """
         place = self.settings.place
         held: list[RowLock] = []

@@ -1,10 +1,10 @@
-"""What lets the syphon into the two namespaces, and how little of it travels.
+"""Credentials of the syphon for the two namespaces, and its connections.
 
 The driver holds the connection strings. A task gets a `Ticket`: where the namespace is,
 and a token that was signed on the driver for the part of it that a task needs and for a
 few hours. So keys reach no executor, and what reaches one never prints: tokens are
 `Secret`. A connection string that carries a ready token instead of a key is passed on
-as it is; nobody can make a narrower one from it.
+as it is; a narrower one cannot be made from it.
 
 Also owns the connections of a process: one event loop in a thread, and one connection
 for each namespace, kept for the tasks that follow. Knows nothing about Spark.

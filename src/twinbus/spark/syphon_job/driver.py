@@ -198,7 +198,7 @@ class SyphonDriver:
         return {"epoch": self._epoch, "depth": depths}
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         connection, self._connection = self._connection, None
         if connection is not None:
             self._thread.run(lambda: connection.close(limits.SYPHON_STOP_SECONDS))

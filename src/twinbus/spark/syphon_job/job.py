@@ -68,7 +68,7 @@ OPTIONS = (
     "ttl",
 )
 # What a session needs for a syphon: a task that is run twice at once sends twice, and
-# one that meets trouble is worth repeating.
+# one that fails is worth repeating.
 SPARK_SETTINGS = {"spark.speculation": "false", "spark.task.maxFailures": "8"}
 
 _CHUNK = 2 * limits.SYPHON_CHUNK_MESSAGES
@@ -212,7 +212,7 @@ async def check(job: SyphonJob) -> list[int]:
             await home.open(limits.SYPHON_CHECK_SECONDS)
             path = await _some_destination(secondary, backlog, found)
             if path is None and job.primary.has_key:
-                # That it does not exist is no matter; that the key is wrong is.
+                # It need not exist: only a wrong key is an error here.
                 path = _NO_ENTITY
             if path is not None:
                 await _check_sends(home, path)

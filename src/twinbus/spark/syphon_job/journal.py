@@ -72,7 +72,7 @@ def read_batches(data: pa.Buffer) -> tuple[list[pa.RecordBatch], int]:
 
 
 class KnownReceipts:
-    """The receipts of one backlog queue, whoever wrote them.
+    """The receipts of one backlog queue, written by any task.
 
     Kept as two sorted arrays: a million receipts are 16 MB.
     """
@@ -163,7 +163,7 @@ class QueueJournal:
         self._appender.append(data)
 
     def close(self) -> None:
-        """Let go of the file; the receipts stay."""
+        """Close the file; the receipts stay."""
         if self._appender is not None:
             self._appender.close()
             self._appender = None
@@ -176,7 +176,7 @@ def pack(storage: Storage, pair: str, index: int) -> int:
     """Move the receipts of an empty backlog queue into one Parquet file.
 
     Call it only when nothing of the queue is ready or locked. Returns how many there
-    were. Files that somebody still writes to stay. A crash in between repeats the same
+    were. Files that are still written to stay. A crash in between repeats the same
     file under the same name.
     """
     entries = storage.entries(receipts_folder(pair, index))

@@ -60,13 +60,13 @@ class Storage(Protocol):
         """The content from a byte on."""
 
     def write(self, name: str, data: bytes) -> None:
-        """Make a file, or replace it; nobody sees half of it."""
+        """Make a file, or replace it; readers never see half of it."""
 
     def append_to(self, name: str) -> Appender:
         """A new series of parts with this name, or beginning with it."""
 
     def is_in_use(self, name: str) -> bool:
-        """Whether somebody may still append to it."""
+        """Whether a process may still append to it."""
 
     def delete(self, name: str) -> None:
         """Remove a file; it may be gone already."""
@@ -162,7 +162,7 @@ class FolderStorage:
 
 
 class _AppendedFile:
-    """A file that grows; locked, so that nobody tidies it away meanwhile."""
+    """A file that grows; locked, so that it is not packed while it is written."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """One task of the syphon: pumps one backlog queue for some seconds.
 
 Owns when a task ends: its time is up, it has brought as many messages as it may, its
-queue is empty, or somebody asks it to stop; always after the chunk in hand. Everything
+queue is empty, or the stop file is there; always after the chunk in hand. Everything
 about messages is the pump's. A secondary that is away is waited for within the task's
 time, because a task that fails is repeated at once, and only a few times.
 
