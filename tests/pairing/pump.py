@@ -125,7 +125,7 @@ class Pump:
         if error is not None and isinstance(error, TimeoutError | Disconnected):
             self.simulation.unknown[message_id] += 1
         if self.dead or self.dies():
-            # It was sent, perhaps, and nobody is left to complete it.
+            # It was sent, perhaps, and no pump is left to complete it.
             self.simulation.unknown[message_id] += error is None
             return
         if error is None:

@@ -1,7 +1,7 @@
 """Two namespaces in the test's own loop, one clock for all, and pumps between them.
 
 The servers are the real ones. Time stands still until `advance`, which moves the clocks
-of both servers and of the pumps, and wakes whoever sleeps by them. What a test waits
+of both servers and of the pumps, and wakes tasks that sleep by them. What a test waits
 for is an answer or an event, never an amount of real time.
 """
 
@@ -105,7 +105,7 @@ class Time:
         )
 
     async def until_asleep(self, least_ms: int, most_ms: int | None = None) -> None:
-        """Until somebody sleeps for so long."""
+        """Until a task sleeps for so long."""
         most_ms = least_ms if most_ms is None else most_ms
         while not any(least_ms <= each <= most_ms for each in self.pauses_ms):
             self._news.clear()

@@ -128,7 +128,7 @@ class Simulation:
         self._check_end()
 
     def is_over(self) -> bool:
-        """Whether nothing more will go wrong, and nobody sends."""
+        """Whether all faults are over and no send is under way."""
         return not self.sends_left and self.clock.now_ms >= self.calm_ms
 
     # -- carrying out decisions ----------------------------------------------------

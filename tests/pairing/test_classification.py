@@ -95,7 +95,7 @@ def test_every_condition_that_our_server_answers_is_in_the_table(
     assert error.condition in CONDITIONS
 
 
-def test_a_condition_that_nobody_knows_counts() -> None:
+def test_an_unknown_condition_counts() -> None:
     assert kind_of_condition("com.example:novelty").verdict is COUNTED
 
 
@@ -228,7 +228,7 @@ def test_a_fault_of_the_connection_and_any_timeout_count(fault: Exception) -> No
         MessageTooLargeForBacklog("q", 2, 1, "A message"),
     ],
 )
-def test_what_the_caller_must_act_on_is_raised(fault: BaseException) -> None:
+def test_errors_that_the_caller_must_act_on_are_raised(fault: BaseException) -> None:
     assert verdict_of(fault) is RAISE
 
 

@@ -83,7 +83,7 @@ def test_the_same_process_cannot_have_it_twice(tmp_path: Path) -> None:
     twinbus.embedded(tmp_path).close()
 
 
-def test_nobody_else_can_read_the_folder_or_the_key(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_the_folder_and_the_key(tmp_path: Path) -> None:
     folder = tmp_path / "outbox"
     with twinbus.embedded(folder) as outbox:
         key = parse_connection_string(outbox.connection_string).key
@@ -128,7 +128,9 @@ def test_it_listens_on_loopback_only(tmp_path: Path) -> None:
     assert found == {socket.inet_aton("127.0.0.1")[::-1].hex().upper()}
 
 
-def test_it_serves_until_it_is_closed_whoever_remembers_it(tmp_path: Path) -> None:
+def test_an_embedded_namespace_serves_until_closed_without_references(
+    tmp_path: Path,
+) -> None:
     def factory() -> twinbus.MessagingFactory:
         outbox = twinbus.embedded(tmp_path)
         outbox.manager.create_queue("orders")
@@ -241,7 +243,9 @@ asyncio.run(main())
 # -- the outbox of a service at the edge -----------------------------------------------
 
 
-def test_what_a_killed_service_had_accepted_comes_home(tmp_path: Path) -> None:
+def test_messages_accepted_by_a_killed_service_reach_the_primary(
+    tmp_path: Path,
+) -> None:
     folder = tmp_path / "outbox"
     primary = ServerProcess(tmp_path / "primary", {"queues": [QUEUE]})
     try:
@@ -253,7 +257,7 @@ def test_what_a_killed_service_had_accepted_comes_home(tmp_path: Path) -> None:
         primary.close()
 
     assert set(accepted) <= set(arrived)
-    # The last one may have been accepted without anybody being told.
+    # The last one may have been accepted without an answer.
     assert len(arrived) - len(accepted) in (0, 1)
     assert len(set(arrived)) == len(arrived)
 

@@ -145,7 +145,7 @@ async def test_pairing_needs_manage_on_the_secondary(site: PairSite) -> None:
 async def test_a_key_that_the_secondary_refuses_is_shown_to_it_twice_at_most(
     site: PairSite,
 ) -> None:
-    """A server may bar whoever shows too many; and the error says whose key it is."""
+    """A server may bar clients that show too many. The error says whose key it is."""
     wrong = site.away.connection_string.replace("SharedAccessKey=", "SharedAccessKey=x")
     async with (
         primary_of(site) as primary,
@@ -360,7 +360,7 @@ async def test_many_factories_in_one_process_do_not_disturb_each_other(
 # -- telling ---------------------------------------------------------------------------
 
 
-async def test_a_backlog_that_nobody_drains_is_told(
+async def test_a_backlog_that_is_not_drained_is_told(
     site: PairSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("twinbus.limits.BACKLOG_LOOK_SECONDS", 0.05)

@@ -26,7 +26,7 @@ def test_held_sends_keep_their_order() -> None:
     assert line.from_the_head() is None
 
 
-def test_the_turn_passes_on_only_from_who_has_it() -> None:
+def test_only_the_place_with_the_turn_passes_it_on() -> None:
     line = Line(HoldBudget())
     first, second, third = (line.join(Call(name), 1) for name in "abc")
 
@@ -46,7 +46,7 @@ def test_the_turn_goes_round() -> None:
     assert line.pass_on(second) is first
 
 
-def test_who_is_alone_keeps_the_turn() -> None:
+def test_a_place_that_is_alone_keeps_the_turn() -> None:
     line = Line(HoldBudget())
     place = line.join(Call("a"), 1)
 
@@ -54,7 +54,7 @@ def test_who_is_alone_keeps_the_turn() -> None:
     assert line.turn is place
 
 
-def test_who_comes_back_stands_where_it_stood() -> None:
+def test_a_place_that_joins_again_stands_where_it_stood() -> None:
     line = Line(HoldBudget())
     first, second = line.join(Call("a"), 1), line.join(Call("b"), 1)
     line.leave(first)

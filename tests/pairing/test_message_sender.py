@@ -237,7 +237,7 @@ async def test_one_entity_away_does_not_move_another(
     assert [str(each) for each in site.messages(well, 1)] == ["well"]
 
 
-async def test_what_the_caller_must_act_on_is_raised_and_never_diverted(
+async def test_errors_that_the_caller_must_act_on_are_raised_and_never_diverted(
     site: PairSite, label: str
 ) -> None:
     async with site.pair(primary_name=label) as primary:

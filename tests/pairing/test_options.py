@@ -212,7 +212,7 @@ def test_one_host_with_two_ports_is_two_namespaces() -> None:
         (PRIMARY, FactoryFacts("b", 1, is_secondary=True), errors.SecondaryInUse),
     ],
 )
-def test_what_cannot_be_paired_is_refused_and_the_options_stay_unused(
+def test_an_invalid_pair_is_refused_and_the_options_stay_unused(
     primary: FactoryFacts,
     secondary: FactoryFacts,
     error: type[errors.PairingError],

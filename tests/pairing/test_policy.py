@@ -52,7 +52,7 @@ def test_the_first_counted_failure_starts_the_timer() -> None:
 
 
 @pytest.mark.parametrize("verdict", [Verdict.RAISE, Verdict.BUSY])
-def test_what_does_not_count_changes_nothing(verdict: Verdict) -> None:
+def test_errors_that_do_not_count_change_nothing(verdict: Verdict) -> None:
     entity = make()
 
     assert entity.failed(0, verdict, LOST, T0) == []
@@ -370,7 +370,7 @@ def test_closing_ends_timers_and_pings() -> None:
 # -- the table ---------------------------------------------------------------------
 
 
-def test_what_is_not_in_the_table_changes_nothing() -> None:
+def test_inputs_outside_the_table_change_nothing() -> None:
     for state, happened in product(EntityState, Input):
         if (state, happened) in TRANSITIONS:
             continue

@@ -41,7 +41,7 @@ def scheduled(payload: bytes, time_ms: int) -> bytes:
 
 
 def by_hand(aliases: dict[str, Any]) -> bytes:
-    """A message that nobody of us diverted."""
+    """A message that this package did not divert."""
     return (
         section(sections.PROPERTIES, ["by hand"])
         + section(sections.APPLICATION_PROPERTIES, aliases)
@@ -67,7 +67,7 @@ async def test_messages_come_home_and_leave_the_backlog(site: Namespaces) -> Non
     assert pump.counts.destinations["orders"].moved == 2
 
 
-async def test_what_comes_home_is_what_was_sent(site: Namespaces) -> None:
+async def test_a_moved_message_equals_the_message_sent(site: Namespaces) -> None:
     properties = section(sections.APPLICATION_PROPERTIES, {"x-ms-path": "mine", "a": 1})
     original = section(sections.HEADER, [True, UByte(7)]) + (
         section(sections.PROPERTIES, ["1", b"user"]) + properties
@@ -159,7 +159,9 @@ async def test_the_time_spent_in_the_backlog_counts(site: Namespaces) -> None:
     assert arrived.header[2] == 40_000
 
 
-async def test_what_expired_in_the_backlog_is_dead_lettered(site: Namespaces) -> None:
+async def test_messages_that_expired_in_the_backlog_are_dead_lettered(
+    site: Namespaces,
+) -> None:
     await site.divert(("orders", message("1", ttl_ms=60_000)), ("orders", message("2")))
     site.time.advance(60_001)
     pump = site.pump()
@@ -307,7 +309,7 @@ async def test_a_message_that_poisons_a_batch_does_not_take_its_neighbours(
     assert await site.backlog() == []
 
 
-async def test_a_destination_that_is_opened_later_takes_what_comes_later(
+async def test_a_destination_enabled_later_takes_later_messages(
     site: Namespaces,
 ) -> None:
     await site.divert(("closed", message("1")))

@@ -107,7 +107,7 @@ async def test_killed_between_send_and_complete_is_a_second_delivery_of_the_same
     assert successor.counts.redelivered == 2
 
 
-async def test_what_the_journal_knows_is_completed_and_not_sent_again(
+async def test_a_message_in_the_journal_is_completed_and_not_sent_again(
     site: Namespaces,
 ) -> None:
     await site.divert(("orders", message("1")), ("orders", message("2")))
@@ -217,13 +217,13 @@ async def test_locks_are_renewed_while_a_batch_is_in_flight(site: Namespaces) ->
             site.time.advance(LOCK_MS // 3)
         await site.time.until_asleep(LOCK_MS // 3)
 
-        # Two lock times have passed, and nobody else gets it.
+        # Two lock times have passed, and no other receiver gets it.
         assert await site.ready() == []
         await pump.stop()
         await home.close(0)
 
 
-async def test_what_is_no_longer_locked_is_not_sent(site: Namespaces) -> None:
+async def test_a_message_whose_lock_ended_is_not_sent(site: Namespaces) -> None:
     wire = await site.wire(site.secondary)
     source = site.connect(wire)
     pump = site.pump(source=source, chunk=2)
@@ -280,7 +280,7 @@ async def test_a_complete_that_went_astray_is_repeated(site: Namespaces) -> None
 # -- stopping ----------------------------------------------------------------------
 
 
-async def test_what_is_held_when_a_pump_stops_is_abandoned_at_once(
+async def test_messages_in_hand_are_abandoned_when_a_pump_stops(
     site: Namespaces,
 ) -> None:
     await site.divert(*[("orders", message(str(n))) for n in range(5)])
@@ -297,7 +297,7 @@ async def test_what_is_held_when_a_pump_stops_is_abandoned_at_once(
         await home.close(0)
 
 
-async def test_what_is_parked_when_a_pump_stops_stays_parked(site: Namespaces) -> None:
+async def test_parked_messages_stay_parked_when_a_pump_stops(site: Namespaces) -> None:
     pump = site.pump()
     for number in range(3):
         await site.divert(("slow", message(str(number))))
@@ -320,7 +320,7 @@ async def test_stopping_ends_a_long_poll(site: Namespaces) -> None:
     await pump.stop()
     await running
 
-    # It took nothing with it: what comes now is for somebody else.
+    # It took nothing with it: messages that come now are for other receivers.
     await site.divert(("orders", message("2")))
     assert await site.ready() == ["2"]
 
@@ -334,7 +334,7 @@ async def test_a_pump_whose_connection_was_closed_says_so(site: Namespaces) -> N
     with pytest.raises(CallerError, match="closed"):
         await pump.run()
 
-    # It is nobody's fault: neither lost nor dead-lettered.
+    # The message is not at fault: neither lost nor dead-lettered.
     assert await site.dead() == []
     assert await site.ready() == ["1"]
 

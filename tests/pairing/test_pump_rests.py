@@ -89,7 +89,7 @@ async def test_a_full_destination_rests(site: Namespaces) -> None:
 
     assert await site.ids("orders") == ["a"]
     assert backs_off(site) == [("full", "full")]
-    # Somebody receives, so there is room when the message comes up again.
+    # A receiver makes room, so there is some when the message comes up again.
     receiver = site.at_home.receiver("full")
     await receiver.complete(await receiver.receive(4, LONG_SECONDS))
     site.time.advance(LOCK_MS)
@@ -297,7 +297,7 @@ async def _paused(site: Namespaces, pump: Pump, milliseconds: int) -> bool:
 
 
 async def test_a_destination_made_later_is_not_waited_for(site: Namespaces) -> None:
-    """What is missing is dead-lettered at once, since nobody says it will be there."""
+    """What is missing is dead-lettered at once, since it may never exist."""
     pump = site.pump()
     await site.divert(("new", message("1")))
     await pump_all(pump)

@@ -99,7 +99,7 @@ UNCHANGED: list[Exception] = [
 
 
 def test_every_condition_has_the_class_of_the_official_client() -> None:
-    """Or a more exact one of the same tree: whoever catches theirs catches ours."""
+    """Or a more exact one of the same tree: code that catches theirs catches ours."""
     conditions = [*CONDITIONS, "com.example:unheard-of"]
     with listening() as listener, ThreadPoolExecutor(len(conditions)) as threads:
         theirs = list(threads.map(listener.raised, conditions))

@@ -36,7 +36,7 @@ def test_a_call_whose_time_is_over_is_not_started() -> None:
     assert Sender().call(T0).start(T0).step == GiveUp(None, timed_out=True)
 
 
-def test_what_does_not_count_is_raised_at_once() -> None:
+def test_an_error_that_does_not_count_is_raised_at_once() -> None:
     sender = Sender()
     call = sender.call()
     call.start(T0)
@@ -221,7 +221,7 @@ def test_one_bad_message_does_not_speak_for_the_entity() -> None:
     assert isinstance(second.woken(T0 + 9_001).step, TryPrimary)
 
 
-def test_what_the_connection_did_to_one_it_would_do_to_all() -> None:
+def test_a_connection_fault_does_not_pass_the_turn_on() -> None:
     sender = Sender()
     first, second = sender.held(), sender.held()
     first.woken(T0 + 9_000)
@@ -264,7 +264,7 @@ def test_held_sends_keep_their_order_on_failover() -> None:
     assert isinstance(second.woken(T0 + 60_000).step, TryBacklog)
 
 
-def test_nobody_waits_behind_an_attempt_on_a_healthy_entity() -> None:
+def test_sends_do_not_wait_for_an_attempt_on_a_healthy_entity() -> None:
     sender = Sender()
     first, second = sender.held(), sender.held()
     first.woken(T0 + 9_000)
@@ -276,7 +276,7 @@ def test_nobody_waits_behind_an_attempt_on_a_healthy_entity() -> None:
     assert turn.decisions == [Wake(second)]
 
 
-def test_who_fails_again_waits_where_it_stood() -> None:
+def test_a_send_that_fails_again_keeps_its_place_in_the_line() -> None:
     sender = Sender()
     first, second = sender.held(), sender.held()
     sender.entity.accepted(0, T0 + 2)
@@ -289,7 +289,7 @@ def test_who_fails_again_waits_where_it_stood() -> None:
     assert [place.call for place in sender.entity.line] == [first, second]
 
 
-def test_a_new_send_waits_behind_those_who_are_being_released() -> None:
+def test_a_new_send_waits_behind_held_sends_that_resume() -> None:
     sender = Sender()
     sender.held()
     sender.entity.accepted(0, T0 + 2)
@@ -343,7 +343,7 @@ def test_an_attempt_that_was_cancelled_says_nothing_about_the_entity() -> None:
     assert sender.entity.state is EntityState.DECIDING
 
 
-def test_a_held_send_that_is_refused_makes_way() -> None:
+def test_a_held_send_that_is_refused_passes_the_turn_on() -> None:
     sender = Sender()
     first, second = sender.held(), sender.held()
     first.woken(T0 + 9_000)

@@ -79,7 +79,7 @@ def test_a_send_goes_on_with_another_queue() -> None:
     assert call.backlog_accepted(T0 + 6).step == Done()
 
 
-def test_a_broken_connection_of_the_secondary_condemns_no_queue() -> None:
+def test_a_broken_connection_of_the_secondary_takes_no_queue_out() -> None:
     sender, call = over(queues=1)
 
     step = call.backlog_failed(LOST, T0 + 5).step

@@ -87,7 +87,7 @@ def deaf(moves: Moves) -> None:
         (deaf, "did not fail back"),
     ],
 )
-def test_a_broken_table_is_convicted(
+def test_the_simulation_detects_a_broken_table(
     mutate: Callable[[Moves], None], crime: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moves = dict(policy.TRANSITIONS)
@@ -120,7 +120,7 @@ def keeps_its_place(self: SendCall) -> list[Decision]:
         (SendCall, "_leave", keeps_its_place, "not come to an end"),
     ],
 )
-def test_a_broken_rule_is_convicted(
+def test_the_simulation_detects_a_broken_rule(
     owner: object,
     name: str,
     broken: object,
@@ -133,7 +133,7 @@ def test_a_broken_rule_is_convicted(
         run_seeds(0, 300)
 
 
-def test_a_message_that_is_never_stored_is_convicted(
+def test_the_simulation_detects_a_message_never_stored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(BacklogQueue, "store", lambda *_: None)

@@ -176,7 +176,7 @@ async def test_progress_is_told_while_there_is_some(paired: Paired) -> None:
     assert event.details["moved_bytes"] == 2 * len(message("1"))
 
 
-async def test_what_was_done_last_is_told_when_the_syphon_stops(
+async def test_the_last_progress_is_told_when_the_syphon_stops(
     paired: Paired,
 ) -> None:
     site = paired.site
@@ -217,7 +217,7 @@ async def test_a_partner_that_is_still_open_after_five_seconds_is_faulted(
     paired.syphon.factory_ended(which)
     await site.time.until_asleep(GRACE_MS)
 
-    # At once, not at the end of a poll: what comes now is for somebody else.
+    # At once, not at the end of a poll: messages that come now are for other receivers.
     await site.divert(("orders", message("2")))
     assert await site.ready() == ["2"]
     assert paired.faulted == []
@@ -245,7 +245,7 @@ async def test_a_partner_that_ends_in_time_is_not_faulted(paired: Paired) -> Non
     assert not paired.syphon.status().running
 
 
-async def test_a_stopped_syphon_faults_nobody(paired: Paired) -> None:
+async def test_a_stopped_syphon_faults_no_factory(paired: Paired) -> None:
     paired.syphon.start()
     await paired.syphon.stop()
 

@@ -64,7 +64,7 @@ _ERRORS: dict[str, Callable[[], BaseException]] = {
     "busy": BusyError,
     "full": QuotaExceeded,
 }
-# The message is stored although nobody hears of it, or not in time.
+# The message is stored although no answer arrives, or not in time.
 _STORED = ("swallow", "late")
 _LATE_MS = 45_000
 

@@ -2,7 +2,7 @@
 
 Started as a process by `test_killed_driver.py`, which kills it and goes on with `start`
 in another session. Talks as much as a careless person would let it: logs, events and
-the web pages of Spark are kept for whoever looks for secrets.
+the web pages of Spark are kept for the search for secrets.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A primary and a secondary, and a backlog between them.
 
-The servers are processes of their own, or, where nobody kills them, inside the test's.
+The servers are processes of their own, or, where none is killed, inside the test's.
 
 Owns what the syphon's tests start from: messages of every kind, diverted into backlog
 queues as a paired sender does it, and the judge who looks at what came home. Every

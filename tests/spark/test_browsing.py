@@ -43,7 +43,7 @@ def sparse(bus: Bus, queue: str) -> list[int]:
     return kept
 
 
-def test_the_ends_of_what_there_is_are_found(
+def test_the_first_and_last_sequence_numbers_are_found(
     bus: Bus, queue: str, sparse: list[int]
 ) -> None:
     settings = SourceSettings.of(bus.options(queue))

@@ -68,7 +68,7 @@ def test_a_batch_that_runs_again_has_the_same_rows(
     stream.close()
 
 
-def test_what_a_task_had_written_when_it_died_counts(
+def test_parts_written_by_a_killed_task_count(
     bus: Bus, queue: str, tmp_path: Path
 ) -> None:
     sent = bus.fill(queue, 30)
@@ -154,7 +154,7 @@ def _nothing(*_: object) -> None:
 def test_messages_that_come_again_are_known_from_the_spool(
     bus: Bus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The lock ends before anybody completes; time is moved by hand."""
+    """The lock ends before the complete; time is moved by hand."""
     entities = {"queues": [{"name": "orders", **SHORT}]}
     with serve_namespace(entities, manual_clock=True) as namespace:
         own = Bus(namespace, {"connectionString": namespace.connection_string})
@@ -303,7 +303,7 @@ def test_a_session_stays_in_one_partition_and_in_order(
 
 
 @pytest.mark.parametrize("queue", [SESSIONS], indirect=True)
-def test_a_session_that_somebody_holds_is_left_alone(
+def test_a_session_held_by_another_receiver_is_left_alone(
     bus: Bus, queue: str, tmp_path: Path
 ) -> None:
     for session in ("mine", "theirs"):
@@ -353,7 +353,7 @@ def test_rows_carry_locks_that_hold(bus: Bus, queue: str) -> None:
 
 
 @pytest.mark.parametrize("queue", [LONG], indirect=True)
-def test_who_stops_in_the_middle_keeps_no_lock(bus: Bus, queue: str) -> None:
+def test_a_read_that_stops_in_the_middle_keeps_no_lock(bus: Bus, queue: str) -> None:
     bus.fill(queue, 30)
     stream = Stream(bus.options(queue, settle="sink", chunkSize=8))
     planned = stream.plan()

@@ -73,7 +73,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_what_is_to_be_installed_is_what_the_package_asks_for() -> None:
+def test_the_install_hint_matches_the_packages_requirements() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = project["optional-dependencies"]["spark"]
 

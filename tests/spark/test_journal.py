@@ -216,7 +216,7 @@ def test_packing_again_after_a_crash_in_between_doubles_nothing(
     assert len(journal.all_receipts(storage, PAIR)[3]) == 1
 
 
-def test_a_file_that_somebody_writes_to_is_not_packed(tmp_path: Path) -> None:
+def test_a_file_that_is_still_written_is_not_packed(tmp_path: Path) -> None:
     storage = FolderStorage(tmp_path)
     busy = QueueJournal(storage, FOLDER, "busy")
     asyncio.run(busy.record([receipt(1)]))
@@ -237,6 +237,6 @@ def test_a_folder_is_named_by_path_or_address(tmp_path: Path, location: str) -> 
     assert found.root == tmp_path
 
 
-def test_an_address_that_nobody_knows_is_refused_with_its_text() -> None:
+def test_an_unknown_address_is_refused_with_its_text() -> None:
     with pytest.raises(ArgumentError, match=r"nowhere://x.*no place for a journal"):
         storage_at("nowhere://x/y")

@@ -209,7 +209,7 @@ def test_every_message_arrives_and_none_twice(story: Story) -> None:
     assert story.end == 0
 
 
-def test_the_key_is_nowhere(story: Story) -> None:
+def test_the_key_is_in_no_file_or_log(story: Story) -> None:
     """In logs, events, plans, progress, pages, checkpoints and the spool."""
     forms = {KEY, urllib.parse.quote(KEY, safe=""), urllib.parse.quote(KEY)}
     files = [file for file in story.folder.rglob("*") if file.is_file()]
@@ -238,7 +238,7 @@ def test_the_key_is_nowhere(story: Story) -> None:
 def test_whatever_is_killed_nothing_is_lost_or_doubled(
     tmp_path: Path, seed: int
 ) -> None:
-    """Drivers and workers are killed by chance; each time somebody goes on."""
+    """Drivers and workers are killed by chance; each time another goes on."""
     chance = random.Random(seed)
     with serving(megabytes=1024, lock="PT5S") as bus:
         text = bus.access["connectionString"]

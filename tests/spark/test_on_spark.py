@@ -90,7 +90,7 @@ def seen(message: ServiceBusReceivedMessage) -> dict[str, Any]:
     names += "time_to_live scheduled_enqueue_time_utc application_properties body_type"
     found = {name: getattr(message, name) for name in names.split()}
     body = message.raw_amqp_message.body
-    # Parts of data are joined on the way; nobody promises to keep them apart.
+    # Parts of data are joined on the way; they need not stay apart.
     found["body"] = b"".join(body) if message.body_type.value == "data" else body
     if message.body_type.value == "sequence":
         found["body"] = [list(each) for each in body]
@@ -268,7 +268,7 @@ def test_a_column_that_does_not_fit_is_named(
         frame.write.format(FORMAT).options(**bus.options(queue)).mode("append").save()
 
 
-def test_what_is_wrong_is_one_line(spark: SparkSession, bus: Bus) -> None:
+def test_a_missing_option_is_one_line(spark: SparkSession, bus: Bus) -> None:
     with pytest.raises(PySparkException) as caught:
         spark.read.format(FORMAT).options(**bus.access).load()
 

@@ -23,7 +23,7 @@ def test_names_are_known_in_any_case() -> None:
     assert options.text("entity") == "orders"
 
 
-def test_what_spark_adds_by_itself_is_passed_over() -> None:
+def test_options_that_spark_adds_are_ignored() -> None:
     assert not Options({"checkpointlocation": "/x", "path": "/y"}, KNOWN).has("entity")
 
 

@@ -147,7 +147,9 @@ def test_a_busy_service_is_asked_again_after_ten_seconds(
     assert bus.held("orders") == 40
 
 
-def test_the_tasks_time_to_wait_ends(throttled: ServedNamespace) -> None:
+def test_the_write_fails_when_the_tasks_wait_budget_is_spent(
+    throttled: ServedNamespace,
+) -> None:
     outcome = Outcome()
     with (
         Connection.from_connection_string(throttled.connection_string) as connection,

@@ -102,7 +102,7 @@ def test_a_row_without_an_entity_is_refused(bus: Bus) -> None:
 
 
 @pytest.mark.parametrize("queue", [LONG], indirect=True)
-def test_what_was_sent_is_settled(bus: Bus, queue: str, out: str) -> None:
+def test_locks_of_sent_rows_are_settled(bus: Bus, queue: str, out: str) -> None:
     sent = bus.fill(queue, 10)
 
     done = write(bus, received(bus, queue), entity=out)
@@ -154,7 +154,9 @@ def test_a_lock_that_was_lost_is_counted(tmp_path: Path) -> None:
         assert bus.held("in") == 5
 
 
-def test_a_lock_of_another_namespace_needs_a_way_there(bus: Bus, out: str) -> None:
+def test_a_lock_of_another_namespace_needs_its_connection_string(
+    bus: Bus, out: str
+) -> None:
     with serve_namespace({"queues": ["in"]}) as namespace:
         other = Bus(namespace, {"connectionString": namespace.connection_string})
         other.fill("in", 2)

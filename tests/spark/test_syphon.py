@@ -178,7 +178,7 @@ def test_several_tasks_share_a_queue_when_order_may_go(
     assert len(progress) >= 2
 
 
-def test_what_can_never_be_sent_is_dead_lettered_and_the_rest_goes_on(
+def test_messages_that_can_never_be_sent_are_dead_lettered_alone(
     spark: SparkSession, pair: Pair[Server]
 ) -> None:
     poison = encode_message(b"lost", {MESSAGE_ID: "poison"})

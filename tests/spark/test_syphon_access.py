@@ -56,7 +56,7 @@ def holds_key(data: bytes) -> bool:
     return any(key.encode() in data for key in KEYS)
 
 
-def test_what_is_sent_to_executors_holds_no_key(job: SyphonJob) -> None:
+def test_objects_sent_to_executors_hold_no_key(job: SyphonJob) -> None:
     # As Spark does it: the class is pickled, makes a source, which is pickled; that
     # makes a reader, and reader and source are pickled into every task.
     registered = pickle.loads(pickled(source_class(job)))  # noqa: S301
@@ -79,7 +79,7 @@ def test_the_reader_in_the_driver_keeps_what_it_needs(job: SyphonJob) -> None:
     assert reader.initialOffset() == {"epoch": 0}
 
 
-def test_nothing_of_it_prints(job: SyphonJob) -> None:
+def test_no_credential_prints(job: SyphonJob) -> None:
     tasks = tasks_of(job)
     tokens = [task.value.primary.token.reveal() for task in tasks]
 

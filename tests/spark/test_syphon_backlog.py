@@ -105,7 +105,7 @@ async def test_a_queue_with_a_locked_message_is_not_empty(
     assert await backlog.empty([0]) == {0}
 
 
-async def test_what_somebody_deferred_keeps_no_queue_from_being_empty(
+async def test_a_queue_with_deferred_messages_only_is_empty(
     namespace: ServedNamespace, connection: Connection
 ) -> None:
     make(namespace, 0)
@@ -127,7 +127,7 @@ async def test_waiting_takes_nothing_and_counts_nothing(
     backlog = Backlog(connection, PRIMARY)
     waiting = asyncio.create_task(backlog.wait([0, 1, 2], 30))
     async with connection.receiver(path(1)) as other:
-        # Whoever asks first is served first: once this one has asked, the wait has.
+        # Receivers are served in order: once this one has asked, the wait has.
         asked = asyncio.create_task(other.receive(1, 0.2))
         await asked
     await send(connection, 1, 1)

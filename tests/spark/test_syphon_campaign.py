@@ -141,7 +141,7 @@ def test_a_kill_loses_nothing_and_doubles_little(
         with Drain(pair, master, *options) as drain:
             moment = chance.randrange(KILLED // 20, KILLED // 2)
             assert drain.moved(moment), drain.log.read_text()[-3000:]
-            # Between two micro-batches nobody has anything in hand.
+            # Between two micro-batches no task has messages in hand.
             assert drain.busy(), "it ended before it was killed"
             kill(drain, pair, chance)
             killed_at = drain.look().moved

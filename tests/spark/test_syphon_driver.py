@@ -117,7 +117,7 @@ def test_an_empty_backlog_is_no_work(site: Site) -> None:
     assert not site.has_work(0)
 
 
-def test_it_works_until_everything_is_home_and_says_so(site: Site) -> None:
+def test_the_driver_plans_tasks_until_the_backlog_is_drained(site: Site) -> None:
     filled(site.pair, 200, seed=1)
     epoch = 0
 
@@ -131,7 +131,7 @@ def test_it_works_until_everything_is_home_and_says_so(site: Site) -> None:
     assert site.reports.read() == []
 
 
-def test_while_tasks_come_back_with_time_used_up_nobody_is_asked(site: Site) -> None:
+def test_queues_are_not_asked_while_tasks_use_up_their_time(site: Site) -> None:
     filled(site.pair, 40, seed=2)
     assert site.has_work(0)
     site.calls.clear()
@@ -235,7 +235,7 @@ def test_a_right_that_is_taken_away_is_an_error(site: Site) -> None:
     driver.close()
 
 
-def test_nothing_is_begun_once_somebody_asked_to_stop(site: Site) -> None:
+def test_no_task_begins_after_a_stop_was_asked_for(site: Site) -> None:
     filled(site.pair, 5, seed=5)
     assert site.has_work(0)
     site.reports.ask_stop()

@@ -67,7 +67,7 @@ def test_a_value_is_its_type_and_its_text(value: Any, kind: str, text: str) -> N
 
 
 @pytest.mark.parametrize("value", OPAQUE)
-def test_what_has_no_text_keeps_its_encoding(value: Any) -> None:
+def test_values_without_a_text_keep_their_encoding(value: Any) -> None:
     kind, text = values.write(value)
 
     assert kind == "amqp"
@@ -75,7 +75,7 @@ def test_what_has_no_text_keeps_its_encoding(value: Any) -> None:
 
 
 @given(st.binary(max_size=64))
-def test_whatever_decodes_comes_back(data: bytes) -> None:
+def test_any_decoded_value_survives_a_round_trip(data: bytes) -> None:
     try:
         value, _ = decode(data)
     except PeerError:

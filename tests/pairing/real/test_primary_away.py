@@ -54,7 +54,7 @@ BREAKS = [
     swallow_answers,
     swallow_requests,
 ]
-# Where the primary may have taken what nobody heard of.
+# Where the primary may have accepted a message without an answer.
 MAY_REPEAT = (hang, swallow_answers)
 
 
