@@ -1,7 +1,6 @@
 """Moves one backlog queue to the primary, for the application's syphon and for Spark.
 
-Read `pump.py` (chunk by chunk), `locks.py` (messages in hand, and those that another
-receiver holds), `destinations.py` (sending, one entity at a time), `settling.py` (what
-the backlog queue is told), then `ports.py` (settings and journal). Must not know
-Spark.
+Read `pump.py` (settings, then chunk by chunk), `locks.py` (messages in hand, and those
+that another receiver holds), `destinations.py` (sending, one entity at a time) and
+`settling.py` (the journal, and what the backlog queue is told). Must not know Spark.
 """

@@ -17,22 +17,24 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from twinbus import limits
 from twinbus.client.connection import Connection
 from twinbus.client.message import Message
+from twinbus.clock import Clock, SystemClock
 from twinbus.errors import RemoteError, TwinbusError
 from twinbus.pairing.events import EventKind, PairingEvent
 from twinbus.pairing.pump.destinations import Destination, Senders
 from twinbus.pairing.pump.locks import Gaps, Item, LockTimes
-from twinbus.pairing.pump.ports import Journal, PumpSettings, Receipt
-from twinbus.pairing.pump.settling import Settler
+from twinbus.pairing.pump.settling import Journal, Receipt, Settler
 from twinbus.pairing.rules.classification import Fault, kind_of
 from twinbus.pairing.rules.decisions import Tell
 from twinbus.pairing.rules.retry import RECEIVE_BACKOFF, is_transient
 from twinbus.pairing.rules.syphon_rules import (
+    TTL_REMAINING,
     DeadLetter,
     Lanes,
     Rest,
@@ -44,6 +46,29 @@ from twinbus.pairing.status import TAKES, DestinationCounts, PumpCounts
 __all__ = ["Journal", "Pump", "PumpSettings", "Receipt", "Senders"]
 
 _T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class PumpSettings:
+    """How to pump; one object serves all pumps of a process."""
+
+    # Messages of one receive. Twice as many may be in hand.
+    chunk: int = limits.SYPHON_CHUNK_MESSAGES
+    # What happens to a time to live: `remaining` or `restart`.
+    ttl_rule: str = TTL_REMAINING
+    # Wait for messages that another receiver has locked, if others for the same entity
+    # are behind them. False where several pumps share a queue on purpose.
+    keeps_order: bool = True
+    # The lock time of the queue, or more.
+    lock_seconds: float = limits.BACKLOG_LOCK_SECONDS
+    # What one send may take.
+    send_seconds: float = limits.ATTEMPT_MS_MAX / 1000
+    # What a pump that stops waits for answers.
+    stop_seconds: float = limits.SYPHON_STOP_SECONDS
+    clock: Clock = field(default_factory=SystemClock)
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
+    # Called with every event. What it raises is the caller's own fault.
+    on_event: Callable[[PairingEvent], object] = lambda _event: None
 
 
 class Pump:

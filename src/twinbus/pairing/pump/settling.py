@@ -1,26 +1,63 @@
 """What a pump tells the backlog queue: complete, dead-letter, abandon, renew.
 
-Owns the order of receipt and complete, and what happens when the queue does not answer.
-A complete without an answer is repeated by lock token for as long as the lock holds,
-because each one that fails is a message that is sent twice. Requests by token succeed
-for all or for none, so one that fails for a lost lock is halved until that lock is
-alone. Knows nothing about destinations.
+Owns the form of the journal, the order of receipt and complete, and what happens when
+the queue does not answer. A complete without an answer is repeated by lock token for as
+long as the lock holds, because each one that fails is a message that is sent twice.
+Requests by token succeed for all or for none, so one that fails for a lost lock is
+halved until that lock is alone. Knows nothing about destinations.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from twinbus import limits
 from twinbus.client.message import Message
 from twinbus.client.receiver import Receiver
 from twinbus.errors import RemoteError, SettleRefused
 from twinbus.pairing.pump.locks import Item, LockTimes
-from twinbus.pairing.pump.ports import Journal, PumpSettings, Receipt
 from twinbus.pairing.rules.retry import SEND_BACKOFF, halves, is_transient
 from twinbus.pairing.rules.syphon_rules import DeadLetter
 from twinbus.pairing.status import PumpCounts
+
+if TYPE_CHECKING:
+    from twinbus.pairing.pump.pump import PumpSettings
+
+
+class Receipt(NamedTuple):
+    """A message that its destination has accepted.
+
+    Number and time name the message for good, also if the queue is deleted and made
+    again, which starts its numbers anew.
+    """
+
+    # Its number in the backlog queue, and when that took it.
+    sequence: int
+    enqueued_ms: int
+    # The entity that it went to.
+    path: str
+    # Its size there.
+    size_bytes: int
+
+
+class Journal(Protocol):
+    """Remembers what was sent, over the end of a process. One for each queue."""
+
+    def sent_before(self, sequence: int, enqueued_ms: int) -> bool:
+        """Whether there is a receipt for this message of the queue.
+
+        Asked only for messages that were delivered before. True: it is completed and
+        not sent again.
+        """
+
+    async def record(self, receipts: Sequence[Receipt]) -> None:
+        """Keep these; durable when it returns.
+
+        Called between "accepted by the primary" and "complete in the backlog". What it
+        raises ends the pump: nothing is completed without a receipt.
+        """
 
 
 class Settler:
