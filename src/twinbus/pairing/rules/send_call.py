@@ -298,7 +298,7 @@ class SendCall:
 
     def _after_busy(self, now_ms: int) -> Turn:
         """Wait on one's own: a busy service asks each message for ten seconds."""
-        self._busy_until_ms = now_ms + limits.SERVER_BUSY_PAUSE_MS
+        self._busy_until_ms = now_ms + SEND_BACKOFF.pause_ms(0, busy=True)
         decisions = self._leave()
         if self._is_late(self._busy_until_ms):
             return Turn(GiveUp(self._cause), decisions)
