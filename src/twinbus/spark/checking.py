@@ -44,7 +44,7 @@ def _is_topic(connection: Connection, path: str) -> bool:
             with connection.receiver(path, options) as receiver:
                 receiver.open()
         except RemoteError as error:
-            if kind_of(error) is Kind.REFUSED:
+            if kind_of(error) is Fault.REFUSED:
                 continue
         return False
     return True

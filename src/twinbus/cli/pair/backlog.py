@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from twinbus.cli.confirm import Yes, confirm, messages_text
 from twinbus import limits
+from twinbus.cli.confirm import Yes, confirm, messages_text
 from twinbus.cli.output import Json, progress, show, show_all
 from twinbus.cli.pair.options import (
     CaFile,

@@ -22,8 +22,8 @@ from twinbus.client.message import Message
 from twinbus.client.receiver import Receiver
 from twinbus.errors import RemoteError
 from twinbus.pairing.rules.classification import Fault, kind_of
-from twinbus.wire.message.fast_delivery import Stamp, read_stamp
 from twinbus.pairing.rules.syphon_rules import Held, Lanes, SendHome, decide
+from twinbus.wire.message.fast_delivery import Stamp, read_stamp
 
 
 class Item:

@@ -23,7 +23,6 @@ from twinbus.wire.message.sections import (
 from twinbus.wire.types import Symbol
 
 
-
 class Probe(enum.Enum):
     """How to find out whether an entity takes sends."""
 

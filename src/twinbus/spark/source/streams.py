@@ -18,6 +18,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
