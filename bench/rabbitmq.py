@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from bench.blocking import BlockingConnection
 from bench.target import Missing, Target
-from twinbus.client.blocking import BlockingConnection
 from twinbus.errors import TwinbusError
 
 # The script behind Debian's wrapper, which would change to a user of its own.

@@ -14,9 +14,9 @@ import sys
 import time
 from typing import Any
 
+from bench.blocking import BlockingConnection, BlockingSender
 from bench.messages import messages
 from bench.target import QUEUE, Target
-from twinbus.client.blocking import BlockingConnection, BlockingSender
 from twinbus.core import sas
 
 _TOKEN_SECONDS = 24 * 3600

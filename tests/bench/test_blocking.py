@@ -11,8 +11,8 @@ from itertools import count
 
 import pytest
 
+from bench.blocking import BlockingConnection
 from tests.sdk.servers import Endpoint, Server, serving
-from twinbus.client.blocking import BlockingConnection
 from twinbus.core import sas
 from twinbus.errors import (
     Disconnected,
