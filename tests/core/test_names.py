@@ -18,7 +18,6 @@ from twinbus.core.names import (
     check_subscription_name,
     covers,
     parse_address,
-    subscription_path,
 )
 
 DEAD, TRANSFER = SubQueue.DEAD_LETTER, SubQueue.TRANSFER_DEAD_LETTER
@@ -70,10 +69,6 @@ def test_keys_ignore_case_and_text_is_canonical() -> None:
     assert path.key == "events/subscriptions/all"
     assert path.entity_key == "events"
     assert path.scope_key == "events/subscriptions/all/$deadletterqueue/$management"
-
-
-def test_a_subscription_has_a_path() -> None:
-    assert subscription_path("Events", "All").key == "events/subscriptions/all"
 
 
 def test_the_token_node_and_the_namespace_are_told_apart() -> None:

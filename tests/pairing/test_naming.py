@@ -13,7 +13,6 @@ from twinbus.pairing.rules.naming import (
     backlog_index,
     backlog_path,
     found_indexes,
-    missing_indexes,
     primary_label,
 )
 
@@ -65,12 +64,6 @@ def test_every_index_is_found_also_beyond_the_count() -> None:
     paths = [backlog_path("contoso", index) for index in (7, 0, 3)]
 
     assert found_indexes([*paths, "orders", *paths], "contoso") == [0, 3, 7]
-
-
-def test_only_missing_queues_are_made() -> None:
-    paths = [backlog_path("contoso", index) for index in (7, 0, 3)]
-
-    assert missing_indexes(paths, "contoso", 5) == [1, 2, 4]
 
 
 def test_the_properties_that_are_set_explicitly() -> None:

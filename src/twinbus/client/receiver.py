@@ -29,7 +29,15 @@ from twinbus.errors import (
     SettleRefused,
 )
 from twinbus.wire.link import LinkState
-from twinbus.wire.performatives import Attach, Source, Target
+from twinbus.wire.performatives import (
+    RCV_FIRST,
+    RCV_SECOND,
+    SND_SETTLED,
+    SND_UNSETTLED,
+    Attach,
+    Source,
+    Target,
+)
 from twinbus.wire.types import Symbol, UInt
 
 if TYPE_CHECKING:
@@ -357,8 +365,8 @@ class Receiver:
             properties[_TIMEOUT] = UInt(min(wait_ms, 0xFFFFFFFF))
         await link.attach(
             Attach(
-                snd_settle_mode=1 if options.deletes else 0,
-                rcv_settle_mode=0 if options.deletes else 1,
+                snd_settle_mode=SND_SETTLED if options.deletes else SND_UNSETTLED,
+                rcv_settle_mode=RCV_FIRST if options.deletes else RCV_SECOND,
                 source=source,
                 target=Target(address=name),
                 properties=properties,

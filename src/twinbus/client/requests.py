@@ -20,7 +20,14 @@ from twinbus.errors import DeadlineExceeded, OutcomeUnknown, RemoteError, Twinbu
 from twinbus.wire.codec import decode
 from twinbus.wire.events import Delivered
 from twinbus.wire.message import sections
-from twinbus.wire.performatives import ACCEPTED, Attach, Source, Target
+from twinbus.wire.performatives import (
+    ACCEPTED,
+    SND_SETTLED,
+    SND_UNSETTLED,
+    Attach,
+    Source,
+    Target,
+)
 from twinbus.wire.session import Session
 
 _REPLY_CREDIT = 100
@@ -73,12 +80,12 @@ class RequestPair:
         # Both the name and the address of the link: servers look for either.
         self._name = f"{live.engine.container_id}-replies-{next(_pairs)}"
         inward = Attach(
-            snd_settle_mode=1,
+            snd_settle_mode=SND_SETTLED,
             source=Source(address=self.address),
             target=Target(address=self._name),
         )
         outward = Attach(
-            snd_settle_mode=0,
+            snd_settle_mode=SND_UNSETTLED,
             source=Source(address=self._name),
             target=Target(address=self.address),
         )

@@ -46,7 +46,7 @@ from twinbus.client.transport.deadline import Deadline
 from twinbus.client.transport.shared import Shared
 from twinbus.errors import RemoteError, SendRefused
 from twinbus.wire.message.batch import LinkLimits, Parcel, pack
-from twinbus.wire.performatives import Attach, Source, Target
+from twinbus.wire.performatives import SND_UNSETTLED, Attach, Source, Target
 
 if TYPE_CHECKING:
     from twinbus.client.connection import Connection
@@ -153,7 +153,7 @@ class Sender:
         name = f"{live.engine.container_id}-sender"
         await link.attach(
             Attach(
-                snd_settle_mode=0,
+                snd_settle_mode=SND_UNSETTLED,
                 source=Source(address=name),
                 target=Target(address=self.path),
             )

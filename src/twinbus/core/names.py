@@ -115,11 +115,6 @@ def parse_address(address: str) -> EntityPath:
     return EntityPath("/".join(segments[:end]), subscription, sub_queue, management)
 
 
-def subscription_path(topic: str, subscription: str) -> EntityPath:
-    """The path of a subscription."""
-    return EntityPath(topic, subscription)
-
-
 def covers(scope_key: str, target_key: str) -> bool:
     """Whether a scope is the target or holds it, by whole segments.
 

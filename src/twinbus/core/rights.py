@@ -65,7 +65,7 @@ class AuthorizationRule:
 
     @property
     def keys(self) -> sas.KeyPair:
-        """Both keys, as `sas.verify` takes them."""
+        """Both keys, as `sas.proving_key` takes them."""
         return self.primary_key, self.secondary_key
 
     def validate(self) -> None:

@@ -13,7 +13,6 @@ import hashlib
 import hmac
 import re
 import urllib.parse
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from twinbus import errors, limits
@@ -64,7 +63,6 @@ class Secret:
 
 
 KeyPair = tuple[Secret, Secret | None]
-KeyLookup = Callable[[str], KeyPair | None]
 
 # Signed with when there is no key, so that an unknown name costs as much as a known.
 _NO_KEY = Secret("no key has this text, and a match with it never counts")
@@ -149,19 +147,6 @@ def proving_key(token: SasToken, keys: KeyPair | None) -> Secret | None:
     if first:
         return primary
     return secondary if second else None
-
-
-def verify(token: SasToken, keys: KeyLookup, now_s: int) -> None:
-    """Prove a token: signature first, then expiry. `Unauthorized` says no more.
-
-    `keys` gives the primary and secondary key of a key name, or None.
-    """
-    found = None
-    for key_name in token.key_names():
-        found = found or keys(key_name)
-    if proving_key(token, found) is None:
-        raise errors.Unauthorized(NOT_PROVED)
-    check_expiry(token, now_s)
 
 
 def check_expiry(token: SasToken, now_s: int) -> None:

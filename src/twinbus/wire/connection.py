@@ -50,6 +50,7 @@ from twinbus.wire.frames import (
 )
 from twinbus.wire.link import Link, LinkState
 from twinbus.wire.performatives import (
+    SND_SETTLED,
     Attach,
     Begin,
     Close,
@@ -96,8 +97,6 @@ class Connection:
         self.sessions_by_peer: dict[int, Session] = {}
         self.peer_open = Open()
         self.peer_frame_bytes = limits.FRAME_BYTES_MIN
-        # What the peer said in SASL, for an owner that wants to look at it.
-        self.sasl_init: SaslInit | None = None
         # A client's own: what it says when it is its turn.
         self._client_open: Open | None = None
         self._client_init: SaslInit | None = None
@@ -397,7 +396,7 @@ class Connection:
                 session, "amqp:resource-limit-exceeded", "Too many links."
             )
         link = session.new_link(attach.name or "", sends)
-        link.settled_by_us = sends and attach.snd_settle_mode == 1
+        link.settled_by_us = sends and attach.snd_settle_mode == SND_SETTLED
         session.take_attach(link, attach)
         return Attached(link)
 

@@ -22,6 +22,7 @@ from twinbus.wire.events import Answered, Disposed, Outgoing
 from twinbus.wire.frames import encode_disposition, encode_frame
 from twinbus.wire.link import Link, LinkState
 from twinbus.wire.performatives import (
+    SND_SETTLED,
     Attach,
     Begin,
     Disposition,
@@ -129,7 +130,7 @@ class Session:
         """Ask the peer for a link."""
         link = self.new_link(name, sends)
         link.state = LinkState.ASKING
-        link.settled_by_us = sends and attach.snd_settle_mode == 1
+        link.settled_by_us = sends and attach.snd_settle_mode == SND_SETTLED
         attach.name = name
         attach.handle = link.handle
         attach.role = not sends

@@ -75,9 +75,3 @@ def found_indexes(paths: Iterable[str], primary: str) -> list[int]:
     """Every backlog queue among the queues of a secondary, in order."""
     indexes = (backlog_index(path, primary) for path in paths)
     return sorted({index for index in indexes if index is not None})
-
-
-def missing_indexes(paths: Iterable[str], primary: str, count: int) -> list[int]:
-    """Which of the first `count` backlog queues have to be made."""
-    found = set(found_indexes(paths, primary))
-    return [index for index in range(count) if index not in found]

@@ -45,9 +45,9 @@ class SqliteStore(Entities, Sessions, Times):
         return cls._on(SqliteFile(folder), new_nonce)
 
     @classmethod
-    def memory(cls, *, new_nonce: Callable[[], int] = _random_nonce) -> Self:
+    def memory(cls) -> Self:
         """A store that is gone when it is closed."""
-        return cls._on(SqliteFile(None), new_nonce)
+        return cls._on(SqliteFile(None), _random_nonce)
 
     @classmethod
     def _on(cls, file: SqliteFile, new_nonce: Callable[[], int]) -> Self:
