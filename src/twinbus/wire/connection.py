@@ -263,7 +263,6 @@ class Connection:
             raise FrameError("A frame that does not belong into SASL.")
 
     def _take_init(self, init: SaslInit) -> None:
-        self.sasl_init = init
         offered = init.mechanism in MECHANISMS
         outcome = SaslOutcome(code=_SASL_AUTH)
         if offered:
