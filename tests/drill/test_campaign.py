@@ -13,6 +13,7 @@ from twinbus.drill.plan import FAULTS
 
 SEEDS = range(1, 11)
 SECONDS_MAX = 300
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.campaign
@@ -40,10 +41,16 @@ def test_a_drill_on_spark_loses_nothing(fault: str, seed: int, tmp_path: Path) -
 @pytest.mark.timeout(SECONDS_MAX + 30)
 def test_a_syphon_on_spark_that_completes_first_fails_the_drill() -> None:
     command = [sys.executable, "-m", "twinbus.cli.main", "drill", "--json"]
-    command += ["--seed", "1", "--seconds", "15", "--broken", "complete-early"]
+    command += ["--seed", "1", "--seconds", "15"]
+    command += ["--cast", "tests.drill.broken.complete_early"]
 
     done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=SECONDS_MAX
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS_MAX,
+        cwd=ROOT,
     )
 
     assert done.returncode == 1, done.stderr

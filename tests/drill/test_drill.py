@@ -21,13 +21,14 @@ import pytest
 
 from twinbus.cli.drill import _check_spark
 from twinbus.drill.children import leftovers
-from twinbus.drill.plan import BROKEN
 from twinbus.drill.tied import RUN
 from twinbus.errors import ConfigError
 
 COMMAND = [sys.executable, "-m", "twinbus.cli.main", "drill", "--json"]
 SMALL = ["--messages", "900", "--senders", "2", "--syphon", "application"]
 SECONDS_MAX = 110
+ROOT = Path(__file__).resolve().parents[2]
+BROKEN = ("acknowledge_early", "complete_early", "deliver_pings")
 
 
 @dataclass
@@ -53,6 +54,7 @@ class Running:
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, "TMPDIR": str(folder)},
+            cwd=ROOT,
         )
 
     def wait(self) -> Done:
@@ -85,7 +87,8 @@ def drills(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Done]
     folder = tmp_path_factory.mktemp("drills")
     running = {"": Running(folder / "honest", "--seed", "1", "--fault", "kill")}
     for name in BROKEN:
-        running[name] = Running(folder / name, "--seed", "1", "--broken", name)
+        cast = f"tests.drill.broken.{name}"
+        running[name] = Running(folder / name, "--seed", "1", "--cast", cast)
     try:
         yield {name: each.wait() for name, each in running.items()}
     finally:
@@ -134,9 +137,9 @@ def test_a_drill_cleans_up_and_leaves_its_report(drills: dict[str, Done]) -> Non
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("acknowledge-early", "lost: accepted, and never seen again."),
-        ("complete-early", "lost: accepted, and never seen again."),
-        ("deliver-pings", "ping: a ping that a receiver could see."),
+        ("acknowledge_early", "lost: accepted, and never seen again."),
+        ("complete_early", "lost: accepted, and never seen again."),
+        ("deliver_pings", "ping: a ping that a receiver could see."),
     ],
 )
 def test_a_broken_pair_fails_the_drill(
@@ -181,6 +184,7 @@ def test_a_drill_that_is_stopped_leaves_nothing_behind(
         (["--fault", "fire"], "--fault must be one of kill, stop, cut, not 'fire'."),
         (["--messages", "1"], "--messages must be from"),
         (["--messages", "900", "--seconds", "20"], "Give --messages or --seconds"),
+        (["--cast", "no.such"], "--cast no.such: there is no such package."),
         (["--report", "/nowhere/at/all.html"], "there is no folder '/nowhere/at'"),
     ],
 )

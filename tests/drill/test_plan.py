@@ -135,7 +135,6 @@ def test_nothing_is_scheduled_beyond_the_traffic() -> None:
     [
         (Wishes(fault="fire"), "--fault"),
         (Wishes(syphon="hose"), "--syphon"),
-        (Wishes(broken="all"), "--broken"),
         (Wishes(messages=1000, seconds=20), "--messages or --seconds"),
         (Wishes(messages=10), "--messages"),
         (Wishes(messages=10**9), "--messages"),
@@ -152,7 +151,7 @@ def test_what_cannot_be_is_refused_by_name(wishes: Wishes, option: str) -> None:
 
 
 def test_a_plan_survives_the_way_to_another_process() -> None:
-    plan = make_plan(Wishes(seed=3, broken="deliver-pings"))
+    plan = make_plan(Wishes(seed=3, cast="some.package"))
 
     assert Plan(**plan.to_values()) == plan
 

@@ -190,7 +190,7 @@ def test_the_final_table_says_all_figures() -> None:
         Wishes(seed=5),
         Wishes(seed=5, fault="cut", senders=2, seconds=20),
         Wishes(seed=5, messages=500, syphon="application"),
-        Wishes(seed=5, messages=20_000, broken="deliver-pings"),
+        Wishes(seed=5, messages=20_000, cast="some.package"),
     ],
 )
 def test_the_command_that_repeats_a_drill_plans_the_same_one(wishes: Wishes) -> None:

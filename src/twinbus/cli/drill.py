@@ -18,6 +18,7 @@ import shutil
 import signal
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -74,7 +75,7 @@ def drill(
         bool,
         typer.Option("--keep", help="Keep logs, histories and data of the drill."),
     ] = False,
-    broken: Annotated[str, typer.Option(hidden=True)] = "",
+    cast: Annotated[str, typer.Option(hidden=True)] = "",
     as_json: Json = False,
 ) -> None:
     """Rehearse an outage on two real servers; fails unless nothing was lost."""
@@ -82,8 +83,8 @@ def drill(
 
     if seed is None:
         seed = random.SystemRandom().randrange(_SEED_MAX)
-    plan = make_plan(Wishes(fault, messages, seconds, senders, seed, syphon, broken))
-    _check_report(report)
+    plan = make_plan(Wishes(fault, messages, seconds, senders, seed, syphon, cast))
+    _check_paths(report, cast)
     if plan.syphon == "spark":
         _check_spark()
     folder = Path(tempfile.mkdtemp(prefix="twinbus-drill-"))
@@ -104,9 +105,15 @@ def drill(
         raise typer.Exit(_BROKEN_PROMISE)
 
 
-def _check_report(report: Path | None) -> None:
+def _check_paths(report: Path | None, cast: str) -> None:
     if report is not None and not report.parent.is_dir():
         raise ConfigError(f"--report {report}: there is no folder '{report.parent}'.")
+    try:
+        known = not cast or find_spec(cast) is not None
+    except ModuleNotFoundError:
+        known = False
+    if not known:
+        raise ConfigError(f"--cast {cast}: there is no such package.")
 
 
 def _check_spark() -> None:

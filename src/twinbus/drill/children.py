@@ -16,6 +16,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,12 @@ _LINE_BYTES_MAX = 16 * 1024 * 1024
 _LOG_CHARS = 4000
 # How a trace ends. Java's lines begin with a time or with spaces.
 _ERROR = re.compile(r"[A-Za-z_][\w.]*: \S")
+
+
+def module_of(part: str, cast: str) -> str:
+    """The module that plays a part: the one of the cast, or else the drill's own."""
+    own = f"{cast}.{part}"
+    return own if cast and find_spec(own) else f"twinbus.drill.{part}"
 
 
 class DrillFailed(TwinbusError):

@@ -14,7 +14,14 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any, Protocol
 
-from twinbus.drill.children import Child, DrillFailed, Line, end_all, kill_leftovers
+from twinbus.drill.children import (
+    Child,
+    DrillFailed,
+    Line,
+    end_all,
+    kill_leftovers,
+    module_of,
+)
 from twinbus.drill.judge import Judgement, judge, read_histories
 from twinbus.drill.look import BACKLOG, empty, look
 from twinbus.drill.plan import PLACES, Plan
@@ -282,9 +289,9 @@ class Director:
 
     # -- children ----------------------------------------------------------------------
 
-    async def _child(self, name: str, module: str) -> Child:
+    async def _child(self, name: str, part: str) -> Child:
         child = Child(name, self._folder, self._heard, self._gone)
-        await child.start(self._run, f"twinbus.drill.{module}")
+        await child.start(self._run, module_of(part, self.plan.cast))
         return child
 
     def _give_job(self, child: Child, number: int) -> None:
@@ -319,7 +326,7 @@ class Director:
         if not child.died or self._failure is None or self._failure.done():
             return
         self._deaths += 1
-        if self.plan.broken and self._deaths <= _DEATHS_MAX:
+        if self.plan.cast and self._deaths <= _DEATHS_MAX:
             self.scene.notes.append(f"{child.name} died.")
             if child is self._syphon:
                 self._replacing = asyncio.create_task(self._replace_syphon())

@@ -28,7 +28,6 @@ from twinbus.aio import (
     PairingEvent,
     SendAvailabilityPairedNamespaceOptions,
 )
-from twinbus.drill import broken
 from twinbus.drill.plan import (
     ATTEMPT_SECONDS,
     BACKLOG_QUEUES,
@@ -156,7 +155,6 @@ class Sending:
 
 async def play(stage: Stage, job: Line) -> None:
     """Pair, wait for the word, send, and say how it goes."""
-    broken.apply(job["plan"]["broken"], "sender", job)
     random.seed(f"{job['plan']['seed']}/{job['number']}/library")
     work = Sending(job)
     make = partial(MessagingFactory.from_connection_string, try_timeout=ATTEMPT_SECONDS)

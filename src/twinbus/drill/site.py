@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from azure.core.exceptions import AzureError
@@ -30,6 +31,12 @@ _PROXY = "twinbus.testing.proxy"
 _ANSWER_SECONDS = 20.0
 
 
+def _wrapper(cast: str) -> list[str]:
+    """The words before the command of the primary, if the cast has some."""
+    module = f"{cast}.server"
+    return [sys.executable, "-m", module] if cast and find_spec(module) else []
+
+
 class Site:
     """A primary and a secondary."""
 
@@ -38,12 +45,11 @@ class Site:
         self._folder = folder
         self._run = run
         prefix = tied(run)
-        broken = [*prefix, sys.executable, "-m", "twinbus.drill.broken", plan.broken]
         self._primary = ServerProcess(
             folder / "primary",
             primary_entities(),
             name=PRIMARY_NAME,
-            prefix=broken if plan.broken == "deliver-pings" else prefix,
+            prefix=[*prefix, *_wrapper(plan.cast)],
         )
         self._secondary = ServerProcess(
             folder / "secondary",

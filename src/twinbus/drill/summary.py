@@ -88,7 +88,7 @@ def sentence(plan: Plan, scene: Scene, judgement: Judgement) -> str:
 
 def settings(plan: Plan) -> dict[str, str]:
     """How it was set up, for people."""
-    broken = {"broken on purpose": plan.broken} if plan.broken else {}
+    cast = {"cast": plan.cast} if plan.cast else {}
     return {
         "primary": plan.fault_text,
         "traffic": f"{plan.messages:,} messages in {plan.traffic_ms / 1000:g} s from "
@@ -98,7 +98,7 @@ def settings(plan: Plan) -> dict[str, str]:
         "backlog queues": f"{BACKLOG_QUEUES} (usual: 10)",
         "syphon": _SYPHONS[plan.syphon],
         "seed": str(plan.seed),
-        **broken,
+        **cast,
     }
 
 
@@ -114,8 +114,8 @@ def repeat(plan: Plan) -> str:
         words.append(f"--senders {plan.senders}")
     if plan.syphon != "spark":
         words.append(f"--syphon {plan.syphon}")
-    if plan.broken:
-        words.append(f"--broken {plan.broken}")
+    if plan.cast:
+        words.append(f"--cast {plan.cast}")
     return " ".join(words)
 
 

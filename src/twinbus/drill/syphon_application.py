@@ -10,7 +10,6 @@ import asyncio
 from functools import partial
 
 from twinbus.aio import MessagingFactory, SendAvailabilityPairedNamespaceOptions
-from twinbus.drill import broken
 from twinbus.drill.plan import (
     ATTEMPT_SECONDS,
     BACKLOG_QUEUES,
@@ -26,7 +25,6 @@ _SAY_SECONDS = 0.25
 
 async def play(stage: Stage, job: Line) -> None:
     """Wait for the word, then bring home whatever comes."""
-    broken.apply(job["plan"]["broken"], "syphon", job)
     make = partial(MessagingFactory.from_connection_string, try_timeout=ATTEMPT_SECONDS)
     say(ready=True)
     if await stage.hear() is None:

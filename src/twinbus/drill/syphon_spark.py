@@ -13,11 +13,11 @@ import queue
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from twinbus.drill import broken
 from twinbus.drill.plan import PRIMARY_NAME
 from twinbus.drill.stage import Line, say
 
@@ -54,13 +54,13 @@ class Commands:
         return line
 
 
-def main() -> None:
-    """Start Spark, then drain whenever told to."""
+def main(prepare: Callable[[Line], None] = lambda _: None) -> None:
+    """Start Spark, then drain whenever told to. `prepare` is called before Spark."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     begun = monotonic()
     commands = Commands()
     job = commands.next()
-    broken.apply(job["plan"]["broken"], "spark", job)
+    prepare(job)
     spark = _session(job)
     say(ready=True, seconds=round(monotonic() - begun, 1))
     drains = moved = 0
@@ -86,8 +86,6 @@ def _session(job: Line) -> SparkSession:
         "spark.local.dir": str(Path(job["folder"]) / "spark"),
         "spark.sql.shuffle.partitions": "1",
     }
-    if job["plan"]["broken"] == "complete-early":
-        settings["spark.python.daemon.module"] = "twinbus.drill.broken_worker"
     builder = SparkSession.builder.appName("twinbus drill").master(_MASTER)
     for name, value in settings.items():
         builder = builder.config(name, value)

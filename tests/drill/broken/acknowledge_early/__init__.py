@@ -1,0 +1,1 @@
+"""A sender that acknowledges before the backlog has a message."""

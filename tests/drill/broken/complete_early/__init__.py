@@ -1,0 +1,1 @@
+"""Syphons that complete a message before it is sent home."""

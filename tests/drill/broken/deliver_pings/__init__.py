@@ -1,0 +1,1 @@
+"""A primary that keeps pings."""
