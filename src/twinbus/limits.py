@@ -5,7 +5,7 @@ A limit lives here or it does not exist. Nothing else belongs in this file.
 
 from __future__ import annotations
 
-# -- codec -----------------------------------------------------------------------
+# -- codec -------------------------------------------------------------------------
 
 # The SDKs nest at most a handful of levels; the Python SDK itself stops at 64.
 CODEC_DEPTH_MAX = 32
@@ -13,11 +13,21 @@ CODEC_DEPTH_MAX = 32
 PERFORMATIVE_NODES_MAX = 1024
 # Values in one message section that the broker decodes (never the body).
 SECTION_NODES_MAX = 16 * 1024
+# Values that an input may hold beyond one per byte. Only elements of arrays can take
+# no bytes at all; 64 of them at 64 bytes each are 4 KiB.
+CODEC_FREE_NODES = 64
 
-# -- frames ----------------------------------------------------------------------
+# -- frames ------------------------------------------------------------------------
 
 # What the real service announces.
 FRAME_BYTES_MAX = 64 * 1024
+# The smallest frame size that AMQP allows a peer to announce.
+FRAME_BYTES_MIN = 512
+# The specification's figure.
+DELIVERY_TAG_BYTES_MAX = 32
+
+# -- handshake: a peer before its first claim --------------------------------------
+
 # Large enough for a long bearer token; 10,000 silent peers cost 80 MiB.
 # RabbitMQ uses the same figure.
 HANDSHAKE_FRAME_BYTES_MAX = 8 * 1024
@@ -25,10 +35,32 @@ HANDSHAKE_FRAME_BYTES_MAX = 8 * 1024
 HANDSHAKE_BYTES_MAX = 64 * 1024
 # RabbitMQ and Artemis both wait this long for a login.
 HANDSHAKE_SECONDS_MAX = 10
-# The smallest frame size that AMQP allows a peer to announce.
-FRAME_BYTES_MIN = 512
+# Sessions and links of a peer without a claim. The SDKs need one session and two links;
+# each costs memory that 64 KiB of bytes would multiply by sixty.
+HANDSHAKE_SESSIONS_MAX = 8
+HANDSHAKE_LINKS_MAX = 8
+# Refused tokens of one address: this many at once ...
+TOKEN_FAILURES_MAX = 10
+# ... and then so many a second. A key has 256 bits; this is against noise.
+TOKEN_FAILURES_PER_SECOND = 1
+# Addresses whose failures are remembered; 10,000 cost about 2 MiB.
+TOKEN_FAILURE_ADDRESSES_MAX = 10_000
 
-# -- connections -----------------------------------------------------------------
+# -- tokens and keys ---------------------------------------------------------------
+
+TOKEN_BYTES_MAX = 1024
+# Tokens of Entra have 1 to 3 KiB; groups make them longer. As a handshake frame.
+BEARER_TOKEN_BYTES_MAX = 8 * 1024
+# The end of year 9999, in seconds since the epoch: the last second that clients print.
+TOKEN_EXPIRY_SECONDS_MAX = 253_402_300_799
+# Long enough for any generated key; HMAC would take more, a form field should not.
+KEY_CHARS_MAX = 256
+KEY_NAME_CHARS_MAX = 256
+AUTHORIZATION_RULES_MAX = 12
+# How often the file with an issuer's keys is looked at, when tokens come.
+JWKS_LOOK_SECONDS = 5
+
+# -- connections -------------------------------------------------------------------
 
 # Azure's figure for AMQP.
 CONNECTIONS_MAX = 5000
@@ -47,8 +79,22 @@ SESSION_WINDOW_FRAMES = 5000
 WRITE_BUFFER_BYTES_MAX = 1024 * 1024
 # ... and after this long without progress it is closed.
 WRITE_STALL_SECONDS_MAX = 30
+# Messages of which a connection has sent only a part, on all its links: as above.
+ASSEMBLY_BYTES_MAX = 128 * 1024 * 1024
 
-# -- links -----------------------------------------------------------------------
+# -- admission: sockets that wait to come in ---------------------------------------
+
+# While claimed clients are at work, one connection may come in every so often. One
+# costs about 0.3 ms of a core, with TLS about 0.8 ms: a tenth of the time is theirs.
+NEWCOMER_MS = 3
+NEWCOMER_TLS_MS = 8
+# Claimed clients are at work if one of them has sent something this recently.
+BUSY_MS = 50
+# Sockets that wait to come in, for each port. Twice what may be in: a fleet that comes
+# back waits here, where its members take turns with others.
+NEWCOMERS_WAITING_MAX = 10_000
+
+# -- links -------------------------------------------------------------------------
 
 # As the real service grants; refilled at half.
 CREDIT_WINDOW = 1000
@@ -56,8 +102,10 @@ CREDIT_WINDOW = 1000
 UNSETTLED_PER_LINK_MAX = 2048
 # A waiting "next session" without its own timeout.
 SESSION_WAIT_MS = 60_000
+# Messages that one turn takes from the store for one connection, by their average size.
+STAGE_BYTES_MAX = 16 * 1024 * 1024
 
-# -- messages --------------------------------------------------------------------
+# -- messages ----------------------------------------------------------------------
 
 MESSAGE_BYTES_MAX = 256 * 1024
 # Entities may ask for up to this (Premium's large messages).
@@ -67,34 +115,17 @@ PROPERTY_BYTES_MAX = 32 * 1024
 MESSAGE_ID_CHARS_MAX = 128
 SESSION_ID_CHARS_MAX = 128
 PARTITION_KEY_CHARS_MAX = 128
-# What the real service allows; a longer text of an error is cut.
-DEAD_LETTER_DESCRIPTION_CHARS_MAX = 4096
 # Messages in one batch transfer; a batch is at most a message in bytes anyway.
 BATCH_MESSAGES_MAX = 4500
+# The end of year 9999. Scheduled times end before it, and clients send it (some add a
+# millisecond) for "any time at all".
+TIME_MS_MAX = 253_402_300_799_999
 
-# -- entities --------------------------------------------------------------------
+# -- entities ----------------------------------------------------------------------
 
 ENTITY_PATH_CHARS_MAX = 260
 SUBSCRIPTION_NAME_CHARS_MAX = 50
 RULE_NAME_CHARS_MAX = 50
-FILTERS_PER_TOPIC_MAX = 2000
-FILTER_CHARS_MAX = 1024
-FILTER_EXPRESSIONS_MAX = 32
-FORWARD_HOPS_MAX = 4
-# Copies of one message that are forwarded. Four hops between topics with ten
-# subscriptions each would otherwise make a hundred thousand of one, in one turn.
-FORWARD_COPIES_MAX = 10_000
-AUTHORIZATION_RULES_MAX = 12
-
-# -- requests --------------------------------------------------------------------
-
-TRANSACTION_MESSAGES_MAX = 100
-TRANSACTION_SECONDS_MAX = 120
-PEEK_MESSAGES_MAX = 250
-TOKEN_BYTES_MAX = 1024
-
-# -- names and properties of entities ----------------------------------------------
-
 # The namespace is the first label of a host name; Azure stops at 50.
 NAMESPACE_NAME_CHARS_MAX = 50
 # The real service's ranges, in the order of its documentation.
@@ -114,16 +145,18 @@ MESSAGE_KILOBYTES_MAX = 102_400
 ENTITY_MEGABYTES_MAX = 1024 * 1024
 # A throttle above this is no throttle.
 MESSAGE_RATE_MAX = 10_000_000
-# Long enough for any generated key; HMAC would take more, a form field should not.
-KEY_CHARS_MAX = 256
-KEY_NAME_CHARS_MAX = 256
-# The end of year 9999, in seconds since the epoch: the last second that clients print.
-TOKEN_EXPIRY_SECONDS_MAX = 253_402_300_799
+FORWARD_HOPS_MAX = 4
+# Copies of one message that are forwarded. Four hops between topics with ten
+# subscriptions each would otherwise make a hundred thousand of one, in one turn.
+FORWARD_COPIES_MAX = 10_000
 # A namespace file with the limits of entities above stays far below this.
 CONFIG_BYTES_MAX = 16 * 1024 * 1024
 
-# -- filters ---------------------------------------------------------------------
+# -- filters -----------------------------------------------------------------------
 
+FILTERS_PER_TOPIC_MAX = 2000
+FILTER_CHARS_MAX = 1024
+FILTER_EXPRESSIONS_MAX = 32
 # NOT and minus signs in a row, calls inside calls. People write two or three; each
 # level costs a Python frame when the filter runs.
 FILTER_DEPTH_MAX = 32
@@ -133,16 +166,9 @@ FILTER_DEPTH_MAX = 32
 # and all of it is some tens of milliseconds.
 FILTER_STEPS_MAX = 256 * 1024
 
-# -- codec, continued --------------------------------------------------------------
+# -- management requests -----------------------------------------------------------
 
-# Values that an input may hold beyond one per byte. Only elements of arrays can take
-# no bytes at all; 64 of them at 64 bytes each are 4 KiB.
-CODEC_FREE_NODES = 64
-# The specification's figure.
-DELIVERY_TAG_BYTES_MAX = 32
-
-# -- requests, continued -----------------------------------------------------------
-
+PEEK_MESSAGES_MAX = 250
 # A peek stops here, after one message at least; clients go on from the last number.
 PEEK_BYTES_MAX = 1024 * 1024
 # Deferred messages are answered all together: the largest message and some more.
@@ -151,9 +177,19 @@ DEFERRED_BYTES_MAX = 128 * 1024 * 1024
 SWEEP_BYTES_MAX = 4 * 1024 * 1024
 # Session names in one reply; the Python SDK asks for 100.
 SESSIONS_PER_REPLY_MAX = 1000
-# The end of year 9999. Scheduled times end before it, and clients send it (some add a
-# millisecond) for "any time at all".
-TIME_MS_MAX = 253_402_300_799_999
+# Replies that wait for a client to give credit; as many requests have credit.
+REPLIES_WAITING_MAX = 100
+# Replies that a connection may have unread before its requests are told to wait.
+REPLY_BYTES_MAX = 16 * 1024 * 1024
+
+# -- transactions ------------------------------------------------------------------
+
+TRANSACTION_MESSAGES_MAX = 100
+TRANSACTION_SECONDS_MAX = 120
+# Transactions that one connection may have open at a time.
+TRANSACTIONS_OPEN_MAX = 100
+# What they may hold in memory together: the largest message and some more.
+TRANSACTION_BYTES_MAX = 128 * 1024 * 1024
 
 # -- administration ----------------------------------------------------------------
 
@@ -163,63 +199,17 @@ ADMIN_BODY_BYTES_MAX = 256 * 1024
 # Entries of one page; as the real service, which clients follow with next links.
 ADMIN_PAGE_ENTRIES_MAX = 100
 
-# -- HTTP ---------------------------------------------------------------------------
+# -- HTTP --------------------------------------------------------------------------
 
-# Tokens of Entra have 1 to 3 KiB; groups make them longer. As a handshake frame.
-BEARER_TOKEN_BYTES_MAX = 8 * 1024
-# How long the first look for a message may take after a receive's time is over: a slow
-# commit, not a hung one.
-REST_LOOK_SECONDS_MAX = 10.0
 # As documented for a receive, which is also what it waits without a `timeout`.
 REST_WAIT_SECONDS_MAX = 60
+# A body may take this long ...
+HTTP_BODY_SECONDS_MAX = 30
+# ... and a second more for each of these. The largest message, 100 MiB, may then take
+# two hours, and a connection cannot be held for less than a modem sends.
+HTTP_BODY_BYTES_PER_SECOND_MIN = 16 * 1024
 
-# -- before and beside claims -------------------------------------------------------
-
-# Sessions and links of a peer without a claim. The SDKs need one session and two links;
-# each costs memory that 64 KiB of bytes would multiply by sixty.
-HANDSHAKE_SESSIONS_MAX = 8
-HANDSHAKE_LINKS_MAX = 8
-# Refused tokens of one address: this many at once ...
-TOKEN_FAILURES_MAX = 10
-# ... and then so many a second. A key has 256 bits; this is against noise.
-TOKEN_FAILURES_PER_SECOND = 1
-# Addresses whose failures are remembered; 10,000 cost about 2 MiB.
-TOKEN_FAILURE_ADDRESSES_MAX = 10_000
-# Replies that wait for a client to give credit; as many requests have credit.
-REPLIES_WAITING_MAX = 100
-# Replies that a connection may have unread before its requests are told to wait.
-REPLY_BYTES_MAX = 16 * 1024 * 1024
-# Bytes of commands that may wait for a turn before reading stops. More would not be
-# faster, and a single send beside a flood would wait for a longer turn.
-PENDING_BYTES_MAX = 4 * 1024 * 1024
-# Messages that a turn takes for the only consumer of a container, and for each of many:
-# a share small enough that all get some.
-SHARE_ALONE_MESSAGES = 1000
-SHARE_MESSAGES = 100
-# How often a receiver with too many unsettled deliveries looks for ended locks.
-LOST_LOCKS_LOOK_MS = 1_000
-# Items of each kind that time works off in one turn, so that other work gets its turn.
-SWEEP_MAX = 500
-# How often idle entities and old duplicate history are looked for.
-IDLE_CHECK_MS = 10_000
-# Between two looks at the time. Overdue work that cannot be done yet must not spin the
-# loop; and clocks may be set, so the timer is renewed within a minute.
-TICK_SECONDS_MIN = 0.01
-TICK_SECONDS_MAX = 60.0
-# How often a stopped store is asked whether it works again.
-STORE_RECOVERY_SECONDS = 1.0
-# How long a message that a topic has set aside is locked.
-TOPIC_LOCK_MS = 60_000
-# Messages that one turn takes from the store for one connection, by their average size.
-STAGE_BYTES_MAX = 16 * 1024 * 1024
-# Transactions that one connection may have open at a time.
-TRANSACTIONS_OPEN_MAX = 100
-# What they may hold in memory together: the largest message and some more.
-TRANSACTION_BYTES_MAX = 128 * 1024 * 1024
-# Messages of which a connection has sent only a part, on all its links: as above.
-ASSEMBLY_BYTES_MAX = 128 * 1024 * 1024
-
-# -- the client ----------------------------------------------------------------------
+# -- the client --------------------------------------------------------------------
 
 # What a client asks a server to keep: a frame within this time. The JavaScript SDK's
 # figure; a server that is silent for twice as long is gone.
@@ -245,26 +235,18 @@ CLIENT_RENEW_SECONDS_MIN = 5.0
 # Reply of a proxy before the tunnel stands.
 PROXY_REPLY_BYTES_MAX = 16 * 1024
 
-# -- pairing ------------------------------------------------------------------------
+# -- pairing -----------------------------------------------------------------------
 
 # The ranges of the original library.
 FAILOVER_INTERVAL_MS_MAX = 60 * 60_000
 PING_INTERVAL_MS_MIN = 1_000
 PING_INTERVAL_MS_MAX = 30 * 60_000
-# Its defaults: for both intervals, and for the number of backlog queues.
-PAIR_INTERVAL_MS_DEFAULT = 60_000
-BACKLOG_QUEUES_DEFAULT = 10
-# The path of a backlog queue must be valid up to this index, far beyond any count.
-BACKLOG_INDEX_MAX = 999_999
 # An attempt that a silent peer would keep for ever ends here and counts as a failure.
 ATTEMPT_MS_MAX = 30_000
 # Between attempts on an entity that is suspect: soon enough that a blip costs little,
 # seldom enough that a thousand senders do not hammer a server that starts.
 RETRY_PAUSE_MS_MIN = 250
 RETRY_PAUSE_MS_MAX = 5_000
-# Doublings of a pause: beyond this every pause is at its longest anyway, and the number
-# stays small however often something has failed.
-RETRY_DOUBLINGS_MAX = 16
 # What the service asks for when it says that it is busy.
 SERVER_BUSY_PAUSE_MS = 10_000
 # Sends that wait for a suspect entity, in one factory.
@@ -281,71 +263,17 @@ DESTINATION_PAUSE_MS_MAX = 60_000
 PARKED_MESSAGES_MAX = 2_000
 # How much later a lock may really end than was reckoned when the message came in.
 LOCK_MARGIN_MS = 1_000
-# A ping that a service stores all the same expires this soon.
-PING_TTL_MS = 1_000
-# Causes of an error that are looked at. Long chains are a defect, circular ones exist.
-ERROR_CAUSES_MAX = 8
-# Dead-letter descriptions are cut here; a dead-letter queue takes no longer ones.
-DEAD_LETTER_DESCRIPTION_CHARS_MAX = 1024
-# Paths of entities whose key is kept: the same few come again and again.
-ENTITY_KEYS_KEPT_MAX = 4096
-# A backlog queue that has to be made: the largest that is not partitioned on the real
-# service, and a lock that outlasts a slow batch.
-BACKLOG_QUEUE_MEGABYTES = 5120
-BACKLOG_LOCK_SECONDS = 60
-# Backlog queues that are linked to before all others, so that a wrong key is shown
-# twice and not ten times: a server may bar clients that fail often.
-BACKLOG_LINKS_FIRST = 2
 
-# Events that an iterator keeps until they are read.
+# Events that an iterator keeps which nobody reads.
 EVENTS_KEPT_MAX = 1_000
-# Attempts to make a backlog queue, and the pause between them.
+# How often a backlog queue is tried to be made, and the pause between.
 QUEUE_TRIES_MAX = 3
 QUEUE_TRY_PAUSE_SECONDS = 1.0
-# How often a pair that has diverted looks whether the backlog is drained. Two
+# How often a pair that has diverted looks whether somebody drains the backlog. Two
 # looks without progress are a warning; each costs one operation for each queue.
 BACKLOG_LOOK_SECONDS = 10 * 60.0
 
-# -- the syphon on Spark ---------------------------------------------------------------
-
-# How often a task looks for receipts that others wrote. A message comes again when its
-# lock ends, at least five seconds after it was sent; this is well below.
-JOURNAL_LOOK_SECONDS = 1.0
-# Series that are packed into one file: tasks of ten seconds make a thousand in hours.
-JOURNAL_PACK_FILES_MAX = 1_000
-# How long the tokens of tasks last: a task may wait for an executor, and be repeated.
-SYPHON_TOKEN_SECONDS = 4 * 3600
-# Backlog queues are looked for by their index. As many as this may be missing in a row
-# before there are no more.
-BACKLOG_GAP_MAX = 10
-# While messages are left that are locked, the queues are looked at this often.
-SYPHON_LEFT_SECONDS = 5.0
-# What a receive of a task waits for the first message of a queue that has some, and
-# for those after it. Whatever comes of the wait, the receive ends with a drain, which
-# says for certain that nothing is ready; and a task slot does nothing meanwhile.
-SYPHON_FIRST_SECONDS = 1.0
-SYPHON_NEXT_SECONDS = 0.05
-# A queue that a task found empty is tried again after this, while others have work.
-SYPHON_EMPTY_SECONDS = 30.0
-# What each look at a namespace may take before a syphon starts.
-SYPHON_CHECK_SECONDS = 15.0
-# Options of the job. A task has two chunks in hand, and a link 2,048 deliveries.
-SYPHON_CHUNK_MESSAGES_MAX = 2_000
-SYPHON_PARALLELISM_MAX = 10_000
-# Tasks to plan for where Spark does not say how many run at once (Spark Connect).
-SYPHON_PARALLELISM_UNKNOWN = 4
-SYPHON_TASK_SECONDS = 10
-# Tokens of tasks last four hours, so a task has to end long before.
-SYPHON_TASK_SECONDS_MAX = 600
-# Reports of runs that are older are removed.
-SYPHON_RUNS_KEPT_DAYS = 7
-# How often a task says how far it is.
-SYPHON_REPORT_SECONDS = 1.0
-# When a namespace cannot be reached: the pause, doubled up to the second.
-SYPHON_PAUSE_MS_MIN = 500
-SYPHON_PAUSE_MS_MAX = 15_000
-
-# -- the pumps of the syphon -----------------------------------------------------------
+# -- the pumps of the syphon -------------------------------------------------------
 
 # What one receive waits while a backlog queue is empty: ten idle queues cost forty
 # receives an hour.
@@ -355,14 +283,6 @@ SYPHON_POLL_SECONDS = 15 * 60.0
 SYPHON_CHUNK_MESSAGES = 500
 # What a pump has in hand, reckoned by the average size of what came so far.
 SYPHON_HAND_BYTES_MAX = 32 * 1024 * 1024
-# How much the sizes of one chunk count for the next, beside all before it.
-SYPHON_SIZE_WEIGHT = 0.5
-# Lock tokens of one request to a backlog queue; a request that fails is halved.
-SYPHON_SETTLE_TOKENS_MAX = 500
-# What a batch adds to each message (a section), and to all of them: an envelope that
-# repeats id, session and partition key of the first one, of 128 characters each.
-BATCH_SECTION_BYTES = 8
-BATCH_ENVELOPE_BYTES = 2048
 # Links to destinations that are kept open; a connection may have 5,000 sessions.
 SYPHON_SENDERS_MAX = 1_000
 # What a pump that stops waits for answers, before it gives up what is under way.
@@ -374,7 +294,34 @@ SYPHON_PROGRESS_SECONDS = 10.0
 # A factory whose partner has ended is faulted after this.
 PARTNER_GRACE_SECONDS = 5.0
 
-# -- the Spark source and sink ---------------------------------------------------------
+# -- the syphon on Spark -----------------------------------------------------------
+
+# How often a task looks for receipts that others wrote. A message comes again when its
+# lock ends, at least five seconds after it was sent; this is well below.
+JOURNAL_LOOK_SECONDS = 1.0
+# Series that are packed into one file: tasks of ten seconds make a thousand in hours.
+JOURNAL_PACK_FILES_MAX = 1_000
+# How long the tokens of tasks last: a task may wait for an executor, and be repeated.
+SYPHON_TOKEN_SECONDS = 4 * 3600
+# Backlog queues are looked for by their index. As many as this may be missing in a row
+# before there are no more.
+BACKLOG_GAP_MAX = 10
+# With something left that is locked by somebody, the queues are looked at this often.
+SYPHON_LEFT_SECONDS = 5.0
+# What a receive of a task waits for the first message of a queue that has some, and
+# for those after it. Whatever comes of the wait, the receive ends with a drain, which
+# says for certain that nothing is ready; and a task slot does nothing meanwhile.
+SYPHON_FIRST_SECONDS = 1.0
+SYPHON_NEXT_SECONDS = 0.05
+# A queue that a task found empty is tried again after this, while others have work.
+SYPHON_EMPTY_SECONDS = 30.0
+# How often a task says how far it is.
+SYPHON_REPORT_SECONDS = 1.0
+# When a namespace cannot be reached: the pause, doubled up to the second.
+SYPHON_PAUSE_SECONDS_MIN = 0.5
+SYPHON_PAUSE_SECONDS_MAX = 15.0
+
+# -- the Spark source and sink -----------------------------------------------------
 
 # Locks that one request settles; a refusal is looked for by halves.
 SETTLE_TOKENS_MAX = 1_000
@@ -383,9 +330,7 @@ SETTLE_TOKENS_MAX = 1_000
 BATCH_MESSAGES_DEFAULT = 10_000
 CHUNK_MESSAGES_DEFAULT = 1_000
 CHUNK_MESSAGES_MAX = 2_000
-# More than a batch could ever hold: it only refuses a number that was mistyped.
-BATCH_MESSAGES_MAX_OPTION = 1_000_000_000
-# Tasks of one micro-batch or read. More links to one entity do not make it faster.
+# Tasks of one micro-batch or read. More links than this on one entity help nobody.
 PARALLELISM_MAX = 1_000
 # What a task of the source receives for, and what one of the sink waits for a namespace
 # that is busy or away.
@@ -397,69 +342,16 @@ TASK_SECONDS_MAX = 86_400
 SOURCE_IDLE_SECONDS = 5.0
 # A session that has messages is given at once, so that this is waited in vain.
 SOURCE_SESSION_SECONDS = 0.25
-# Session names of one request; as the Python SDK asks.
-SOURCE_SESSIONS_PAGE = 100
-# How many times longer the next chunk may be than the one before, while the sizes of
-# messages are being learnt.
-SOURCE_CHUNK_GROWTH = 4
-# The largest sequence number: a signed 64-bit integer.
-SEQUENCE_NUMBER_MAX = (1 << 63) - 1
 # Sessions of one micro-batch; each costs a link.
 BATCH_SESSIONS_MAX = 10_000
+# Between attempts to reach a namespace that is away: doubled up to the second.
+AWAY_PAUSE_SECONDS_MIN = 0.5
+AWAY_PAUSE_SECONDS_MAX = 10.0
+# Rows that are encoded before they are sent, in bytes: a few full batches.
+SINK_BUFFER_BYTES = 2 * 1024 * 1024
 # A stream that browses looks for new messages this often.
 SOURCE_PEEK_SECONDS = 1.0
 # How long a task that browses asks a namespace that is away, and how long the writer of
 # a stream does when it is made: a restart must not end either.
 BROWSE_AWAY_SECONDS = 60.0
 STREAM_AWAY_SECONDS = 60.0
-# Between attempts to reach a namespace that is away: doubled up to the second.
-AWAY_PAUSE_MS_MIN = 500
-AWAY_PAUSE_MS_MAX = 10_000
-# Rows that are encoded before they are sent, in bytes: a few full batches.
-SINK_BUFFER_BYTES = 2 * 1024 * 1024
-# Bad rows that wait to be written, in bytes: a row group of reasonable size.
-BAD_ROWS_BUFFER_BYTES = 4 * 1024 * 1024
-# What `java -version` may take; a Java that is slower cannot run Spark either.
-JAVA_SECONDS_MAX = 30
-
-# -- commands about a pair -------------------------------------------------------------
-
-# What a command waits for the secondary, and for a link to an entity of the primary.
-CLI_NAMESPACE_SECONDS = 15.0
-# What it waits for a Spark master, which answers at once or not at all.
-CLI_MASTER_SECONDS = 5
-# Messages of one receive, and what it waits before a queue is taken to be empty.
-CLI_CHUNK_MESSAGES = 500
-CLI_EMPTY_SECONDS = 1.0
-# Messages of each queue that `backlog list` looks at, and `backlog peek` shows.
-CLI_LISTED_MESSAGES = 10_000
-CLI_SHOWN_MESSAGES = 10
-# The service charges a message of up to this as one operation.
-OPERATION_BYTES = 64 * 1024
-# How often a running syphon is looked at, and how often a line is printed without a
-# terminal; rates are over the third.
-CLI_LOOK_SECONDS = 0.5
-CLI_LINE_SECONDS = 5.0
-CLI_RATE_SECONDS = 10.0
-
-# -- HTTP, continued ------------------------------------------------------------------
-
-# A body may take this long ...
-HTTP_BODY_SECONDS_MAX = 30
-# ... and a second more for each of these. The largest message, 100 MiB, may then take
-# two hours, and a connection cannot be held for less than a modem sends.
-HTTP_BODY_BYTES_PER_SECOND_MIN = 16 * 1024
-# How often the file with an issuer's keys is looked at, when tokens come.
-JWKS_LOOK_SECONDS = 5
-
-# -- newcomers ------------------------------------------------------------------------
-
-# While claimed clients are at work, one connection may come in every so often. One
-# costs about 0.3 ms of a core, with TLS about 0.8 ms: a tenth of the time is theirs.
-NEWCOMER_MS = 3
-NEWCOMER_TLS_MS = 8
-# Claimed clients are at work if one of them has sent something this recently.
-BUSY_MS = 50
-# Sockets that wait to come in, for each port. Twice what may be in: a fleet that comes
-# back waits here, where its members take turns with others.
-NEWCOMERS_WAITING_MAX = 10_000
