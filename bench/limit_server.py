@@ -19,7 +19,7 @@ import uvloop
 
 from bench.messages import BODY_BYTES, messages
 from bench.target import QUEUE
-from twinbus.cli.serve import _GC_OBJECTS
+from twinbus import limits
 from twinbus.clock import SystemClock
 from twinbus.core.entity import QueueDescription
 from twinbus.core.sas import format_connection_string
@@ -136,7 +136,7 @@ async def _serve() -> None:
     text = format_connection_string(HOST, number, root.name, root.primary_key, dev=True)
     gc.collect()
     gc.freeze()
-    gc.set_threshold(_GC_OBJECTS)
+    gc.set_threshold(limits.SERVER_GC_OBJECTS)
     described = {"connection_string": text, "amqp_port": number}
     print(json.dumps({"ready": True, "namespaces": {NAME: described}}), flush=True)
     await stopped.wait()

@@ -23,6 +23,21 @@ FILE_LINES_MAX = 600
 NESTING_MAX = 4
 ARGUMENTS_MAX = 5
 
+# Names of bounds, which live in limits.py; numbers of a format or a type are none.
+BOUND = re.compile(r"_?[A-Z][A-Z0-9_]*_(MAX|MIN|SECONDS|MS|BYTES)")
+# These folders still have bounds of their own.
+BOUNDS_LEFT = tuple(
+    f"src/twinbus/{folder}/"
+    for folder in (
+        "pairing",
+        "server/amqp",
+        "server/broker",
+        "server/http",
+        "spark",
+        "wire/message",
+    )
+)
+
 BANNED_NAMES = frozenset({"utils", "common", "helpers", "manager"})
 
 # Spelled in halves, so that this file does not find itself.
@@ -57,6 +72,27 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("tests/wire/test_frames.py", "arguments"): (
         "A test takes the arguments of what it tests."
     ),
+    ("src/twinbus/limits.py", "file"): (
+        "One list of every bound; a second file would be a second place to look."
+    ),
+    ("src/twinbus/client/management.py", "bounds"): (
+        "The time that clients send to list every session."
+    ),
+    ("src/twinbus/client/receiver.py", "bounds"): "The ticks of .NET in a millisecond.",
+    ("src/twinbus/client/receiving.py", "bounds"): "The size of a UUID.",
+    ("src/twinbus/core/durations.py", "bounds"): (
+        "Units of time, and the longest duration of .NET."
+    ),
+    ("src/twinbus/core/filter_values.py", "bounds"): "The range of a 64-bit integer.",
+    ("src/twinbus/server/access/jwt.py", "bounds"): "The size of an ES256 signature.",
+    ("src/twinbus/server/setup/listener.py", "bounds"): "The range of a TCP port.",
+    ("src/twinbus/store/base.py", "bounds"): "A time after all times.",
+    ("src/twinbus/store/sqlite/entities.py", "bounds"): "The bits of a message's key.",
+    ("src/twinbus/store/sqlite/file.py", "bounds"): "The oldest SQLite that will do.",
+    ("src/twinbus/store/sqlite/messages.py", "bounds"): "The bits of a nonce.",
+    ("src/twinbus/testing/proxy_stream.py", "bounds"): "The size of a frame header.",
+    ("src/twinbus/wire/frames.py", "bounds"): "The sizes of headers and frames.",
+    ("src/twinbus/wire/performatives.py", "bounds"): "The range of a 32-bit integer.",
 }
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -237,6 +273,22 @@ def _in_product(
             yield number, found.group()
 
 
+def scattered_bounds(source: Source) -> Iterator[str]:
+    """Find bounds that a module has of its own."""
+    if not source.path.startswith("src/") or source.path.startswith(BOUNDS_LEFT):
+        return
+    if source.path == "src/twinbus/limits.py":
+        return
+    for statement in source.tree.body:
+        if isinstance(statement, ast.AnnAssign):
+            targets: list[ast.expr] = [statement.target]
+        else:
+            targets = statement.targets if isinstance(statement, ast.Assign) else []
+        for target in targets:
+            if isinstance(target, ast.Name) and BOUND.fullmatch(target.id):
+                yield f"{statement.lineno}: {target.id} belongs in limits.py"
+
+
 Rule = Callable[[Source], Iterator[str]]
 
 RULES: dict[str, Rule] = {
@@ -252,6 +304,7 @@ RULES: dict[str, Rule] = {
     "names": banned_names,
     "bytes": message_bytes,
     "ids": id_arithmetic,
+    "bounds": scattered_bounds,
 }
 
 
@@ -329,6 +382,8 @@ _ELIF = """def f() -> None:
         ("ids", "dead = stored.container & 3"),
         ("ids", "entity = container & ~3"),
         ("ids", "scheduled = stored.state == 2"),
+        ("bounds", "_WAIT_SECONDS = 1"),
+        ("bounds", "QUEUES_MAX: Final = 1"),
     ],
 )
 def test_a_breach_is_seen(rule: str, text: str) -> None:
@@ -347,6 +402,7 @@ def test_a_breach_is_seen(rule: str, text: str) -> None:
         ("bytes", "mask = 0xFFFFFFFF"),
         ("bytes", r'text = b"\x00body"'),
         ("ids", "done = event.state == 'dead'"),
+        ("bounds", "QUEUES = 1\ndef f() -> None:\n    WAIT_SECONDS = 1"),
     ],
 )
 def test_tidy_code_is_let_through(rule: str, text: str) -> None:

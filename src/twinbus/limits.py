@@ -25,6 +25,8 @@ FRAME_BYTES_MAX = 64 * 1024
 FRAME_BYTES_MIN = 512
 # The specification's figure.
 DELIVERY_TAG_BYTES_MAX = 32
+# Larger frames than this gain nothing, and a peer may announce 4 GiB.
+FRAME_BYTES_OUT_MAX = 1024 * 1024
 
 # -- handshake: a peer before its first claim --------------------------------------
 
@@ -59,6 +61,8 @@ KEY_NAME_CHARS_MAX = 256
 AUTHORIZATION_RULES_MAX = 12
 # How often the file with an issuer's keys is looked at, when tokens come.
 JWKS_LOOK_SECONDS = 5
+# Smaller keys are not trusted any more; NIST ended 1,024 bits in 2013.
+RSA_KEY_BITS_MIN = 2048
 
 # -- connections -------------------------------------------------------------------
 
@@ -93,6 +97,29 @@ BUSY_MS = 50
 # Sockets that wait to come in, for each port. Twice what may be in: a fleet that comes
 # back waits here, where its members take turns with others.
 NEWCOMERS_WAITING_MAX = 10_000
+# The pause after the system has refused a socket: it has no file descriptors left.
+ACCEPT_PAUSE_SECONDS = 0.5
+# Sockets that are taken over from the system in one turn of the loop; 0.2 ms.
+ACCEPTS_PER_TURN_MAX = 16
+# Sockets closed in one turn whose peers gave up while they waited; 0.5 ms.
+ADMISSION_LOOKS_PER_TURN_MAX = 64
+# Connections that the kernel keeps until they are accepted; its own default.
+LISTEN_BACKLOG_SOCKETS_MAX = 4096
+
+# -- server start and stop ---------------------------------------------------------
+
+# How long clients that read slowly keep a stopping server, and how often it looks.
+SERVER_CLOSE_SECONDS_MAX = 2.0
+SERVER_CLOSE_POLL_SECONDS = 0.01
+# Clients on several systems refuse server certificates that live longer.
+CERTIFICATE_DAYS = 730
+# Long enough that clients need not trust a new authority while a project lives.
+CA_CERTIFICATE_DAYS = 3650
+# A certificate with less left is replaced when the server starts.
+CERTIFICATE_RENEW_DAYS = 30
+# New objects before a collection. The hot path makes many that die young by themselves;
+# the default of 700 would look at the rest again and again.
+SERVER_GC_OBJECTS = 50_000
 
 # -- links -------------------------------------------------------------------------
 
@@ -151,6 +178,8 @@ FORWARD_HOPS_MAX = 4
 FORWARD_COPIES_MAX = 10_000
 # A namespace file with the limits of entities above stays far below this.
 CONFIG_BYTES_MAX = 16 * 1024 * 1024
+# The longest text of a duration is the maximum of .NET; the rest is room for zeros.
+DURATION_TEXT_CHARS_MAX = 64
 
 # -- filters -----------------------------------------------------------------------
 
@@ -165,6 +194,8 @@ FILTER_DEPTH_MAX = 32
 # The largest honest filter (32 LIKEs over 4 KiB of text) needs half of this at most,
 # and all of it is some tens of milliseconds.
 FILTER_STEPS_MAX = 256 * 1024
+# `str.find` compares this many characters in about the time of one Python step.
+FILTER_CHARS_PER_STEP = 64
 
 # -- management requests -----------------------------------------------------------
 
@@ -209,6 +240,22 @@ HTTP_BODY_SECONDS_MAX = 30
 # two hours, and a connection cannot be held for less than a modem sends.
 HTTP_BODY_BYTES_PER_SECOND_MIN = 16 * 1024
 
+# -- the store ---------------------------------------------------------------------
+
+# Twice as fast for messages of 1 KiB as the default of 4,096: fewer page splits.
+SQLITE_PAGE_BYTES = 8192
+# The write-ahead log goes into the database file after this many pages (32 MiB). More
+# saves nothing that can be measured, and the commit that does it waits longer.
+SQLITE_CHECKPOINT_PAGES = 4000
+# The page cache is the store's only memory that depends on the depth of a queue.
+SQLITE_CACHE_KIB = 32_000
+# A backup program may hold the file for a moment.
+SQLITE_BUSY_SECONDS = 1.0
+# What `recover` writes to prove that there is space again.
+STORE_PROBE_BYTES = 64 * 1024
+# Messages in a row that are worth three statements of their own when they settle.
+STORE_RUN_MESSAGES_MIN = 4
+
 # -- the client --------------------------------------------------------------------
 
 # What a client asks a server to keep: a frame within this time. The JavaScript SDK's
@@ -234,6 +281,14 @@ CLIENT_TOKEN_SECONDS = 3600
 CLIENT_RENEW_SECONDS_MIN = 5.0
 # Reply of a proxy before the tunnel stands.
 PROXY_REPLY_BYTES_MAX = 16 * 1024
+# Batches stay below this where an entity takes larger messages, as in the SDKs.
+CLIENT_BATCH_BYTES_MAX = 1024 * 1024
+# Replies that a server may send before the client gives more credit.
+CLIENT_REPLIES_MAX = 100
+# How often a waiting caller looks whether the thread is still there.
+CLIENT_THREAD_LOOK_SECONDS = 1.0
+# What the client's thread may take to cancel its tasks, and then to end.
+CLIENT_THREAD_STOP_SECONDS = 5.0
 
 # -- pairing -----------------------------------------------------------------------
 
@@ -355,3 +410,143 @@ SOURCE_PEEK_SECONDS = 1.0
 # a stream does when it is made: a restart must not end either.
 BROWSE_AWAY_SECONDS = 60.0
 STREAM_AWAY_SECONDS = 60.0
+
+# -- the command line --------------------------------------------------------------
+
+# A command that takes longer than this says what it is doing.
+CLI_QUIET_SECONDS = 2.0
+# One request to a server, and the token that it carries.
+CLI_REQUEST_SECONDS_MAX = 30.0
+CLI_TOKEN_SECONDS = 60
+# A connection string from a file: longer than any, short for a file given by mistake.
+CLI_SECRET_CHARS_MAX = 16 * 1024
+# Retries of the official client in a command: a person waits for the answer.
+CLI_RETRIES_MAX = 1
+# Messages asked for at once when many are wanted.
+CLI_RECEIVE_MESSAGES_MAX = 100
+# One call of the backlog commands.
+CLI_BACKLOG_SECONDS_MAX = 15.0
+# Messages of one receive of these commands.
+CLI_BACKLOG_MESSAGES_MAX = 500
+# What a receive waits before a queue is taken to be empty.
+CLI_BACKLOG_WAIT_SECONDS = 1.0
+# Azure counts an operation for each 64 KiB of a message.
+OPERATION_BYTES = 64 * 1024
+# What the dry run of a syphon waits for one link.
+CLI_LINK_SECONDS_MAX = 15.0
+# The rates of a syphon are averages over this long.
+CLI_RATE_SECONDS = 10.0
+# How often the syphon command looks for progress, and without a terminal prints it.
+CLI_SYPHON_LOOK_SECONDS = 0.5
+CLI_SYPHON_LINE_SECONDS = 5.0
+
+# -- the drill: its size -----------------------------------------------------------
+
+# Minutes in real life. A drill should not take long, so all of these are short.
+DRILL_FAILOVER_SECONDS = 2.0
+DRILL_PING_SECONDS = 1.0
+DRILL_ATTEMPT_SECONDS = 1.5
+DRILL_LOCK_SECONDS = 5.0
+DRILL_BACKLOG_QUEUES = 4
+# Traffic: seconds where the user gives none, and what may be asked for.
+DRILL_SECONDS = 30.0
+DRILL_SECONDS_MIN = 15.0
+DRILL_SECONDS_MAX = 600.0
+# Messages a second of all senders together, and the most that may be asked for.
+DRILL_RATE = 300
+DRILL_RATE_MAX = 1000
+# Seeds that are chosen for a user stay short enough to type.
+DRILL_SEED_MAX = 1_000_000
+# Each sender is a process.
+DRILL_SENDERS_MAX = 16
+# So that each sender meets the outage with each entity.
+DRILL_MESSAGES_PER_SENDER_MIN = 60
+# Three failover intervals, so that every entity fails over.
+DRILL_OUTAGE_SECONDS_MIN = 6.0
+# Messages with a time to live outlive the drill, so none is lost by it.
+DRILL_TTL_MS = 3_600_000
+# Scheduled messages arrive while the traffic still flows.
+DRILL_DELAY_MS_MAX = 2_000
+# Bodies are small, so that the drill measures messages and not bytes.
+DRILL_BODY_BYTES_MAX = 1500
+# Clients and brokers read one clock, but on a busy machine not at the same moment.
+DRILL_SLACK_MS = 50.0
+# The duplicate window of the detecting queue; longer than a drill.
+DRILL_DUPLICATE_WINDOW_MS = 600_000.0
+# Receivers share the entities of the primary.
+DRILL_RECEIVERS = 2
+# Findings of one kind that a report names; the counts are exact.
+DRILL_FINDINGS_MAX = 3
+
+# -- the drill: its waits ----------------------------------------------------------
+
+# How often the director reads the depth of the backlog, and paints.
+DRILL_SAMPLE_SECONDS = 0.5
+DRILL_PAINT_SECONDS = 0.25
+# How often it looks whether the backlog is empty.
+DRILL_EMPTY_SECONDS = 0.3
+# Drains before a backlog that does not empty fails the drill.
+DRILL_DRAINS_MAX = 3
+# Processes that may die where the cast makes them die.
+DRILL_DEATHS_MAX = 2
+# All of these are long: a wait that ends is a failed drill.
+DRILL_READY_SECONDS = 60.0
+DRILL_SPARK_SECONDS = 120.0
+DRILL_CHANGE_SECONDS = 30.0
+DRILL_SEND_SECONDS = 60.0
+DRILL_DRAIN_SECONDS = 180.0
+DRILL_SETTLE_SECONDS = 60.0
+# What the proxy may take to answer a command.
+DRILL_PROXY_SECONDS = 20.0
+# What a child may take to end before it is killed.
+DRILL_END_SECONDS = 6.0
+# One line of a child: far above any that they write.
+DRILL_LINE_BYTES_MAX = 16 * 1024 * 1024
+# The end of a log in which the last error is looked for.
+DRILL_LOG_CHARS_MAX = 4000
+# Messages of one peek, and what a peek may take.
+DRILL_PEEK_MESSAGES_MAX = 250
+DRILL_LOOK_SECONDS_MAX = 5.0
+# Messages of one receive, and what it waits for the first.
+DRILL_RECEIVE_MESSAGES_MAX = 50
+DRILL_RECEIVE_WAIT_SECONDS = 1.0
+# One call of a receiver to a server that does not answer, and the pause after it.
+DRILL_CALL_SECONDS_MAX = 3.0
+DRILL_CALL_PAUSE_SECONDS = 0.2
+# Sessions that a receiver holds at a time, and how long it waits for one.
+DRILL_SESSIONS_MAX = 3
+DRILL_SESSION_SECONDS = 2.0
+# How often a child reports.
+DRILL_SAY_SECONDS = 0.25
+# How often the syphon on Spark reports; its tasks are short, to show progress.
+DRILL_SPARK_LOOK_SECONDS = 1
+DRILL_TASK_SECONDS = 5
+# How often a line is printed without a terminal, and with --json.
+DRILL_LINE_SECONDS = 5.0
+DRILL_JSON_SECONDS = 1.0
+# Rates on the screen are averages over this long.
+DRILL_RATE_SECONDS = 3.0
+# For the estimate of the time that is left: what follows the traffic, and judging.
+DRILL_TAIL_SECONDS = 12.0
+DRILL_JUDGE_SECONDS = 3.0
+# How many messages a second a syphon brings home, roughly.
+DRILL_HOME_RATE = 1000
+
+# -- the tools for tests -----------------------------------------------------------
+
+# Far longer than anything here takes; a test should fail rather than hang.
+TESTING_CALL_SECONDS_MAX = 30
+# What a server process may take to start, and to stop.
+TESTING_READY_SECONDS_MAX = 60.0
+TESTING_STOP_SECONDS_MAX = 30.0
+# What the proxy reads at once, and pieces that wait while a fault holds them back.
+PROXY_READ_BYTES = 64 * 1024
+PROXY_PIECES_MAX = 64
+# What a test waits for something to happen on the proxy.
+PROXY_WAIT_SECONDS_MAX = 30.0
+# The wiretap reads frames of any size that a peer could have agreed to.
+WIRETAP_FRAME_BYTES_MAX = 1 << 24
+# Enough to see a pattern; the counts are exact in any case.
+VERDICT_EXAMPLES_MAX = 20
+# Lines that are parsed together, which takes half as long as one by one.
+RECORDER_LINES_MAX = 500

@@ -107,7 +107,7 @@ def test_the_last_error_is_what_went_wrong(
 async def test_a_child_that_hangs_is_killed(
     tmp_path: Path, run: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("twinbus.drill.children._END_SECONDS", 0.1)
+    monkeypatch.setattr("twinbus.limits.DRILL_END_SECONDS", 0.1)
     ear = Ear()
     child = await start(tmp_path, ear, run)
     child.tell()

@@ -7,14 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from twinbus import limits
 from twinbus.drill.plan import (
     ENTITIES,
-    FAILOVER_SECONDS,
     FAULTS,
-    MESSAGES_PER_SENDER_MIN,
-    RATE,
-    RATE_MAX,
-    SECONDS_MIN,
     SESSION_QUEUE,
     TOPIC,
     Plan,
@@ -61,7 +57,7 @@ def test_seconds_set_the_time_at_the_usual_rate() -> None:
     plan = make_plan(Wishes(seconds=20))
 
     assert plan.traffic_ms == 20_000
-    assert plan.messages == 20 * RATE
+    assert plan.messages == 20 * limits.DRILL_RATE
 
 
 @pytest.mark.parametrize("messages", [200, 5000, 9000, 100_000])
@@ -69,24 +65,26 @@ def test_messages_set_the_number_at_a_rate_that_fits(messages: int) -> None:
     plan = make_plan(Wishes(messages=messages))
 
     assert len(everything(plan)) == plan.messages == messages
-    assert plan.traffic_ms >= SECONDS_MIN * 1000
-    assert plan.rate <= RATE_MAX + 1
+    assert plan.traffic_ms >= limits.DRILL_SECONDS_MIN * 1000
+    assert plan.rate <= limits.DRILL_RATE_MAX + 1
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_outage_is_long_enough_and_leaves_time_to_come_back(seed: int) -> None:
-    for seconds in (SECONDS_MIN, 30.0, 120.0):
+    for seconds in (limits.DRILL_SECONDS_MIN, 30.0, 120.0):
         plan = make_plan(Wishes(seed=seed, seconds=seconds))
         back_at_ms = plan.fault_at_ms + plan.outage_ms
 
         assert plan.fault_at_ms >= 2000
-        assert plan.outage_ms >= (FAILOVER_SECONDS + 3) * 1000
+        assert plan.outage_ms >= (limits.DRILL_FAILOVER_SECONDS + 3) * 1000
         assert plan.traffic_ms - back_at_ms >= 4000
 
 
 @pytest.mark.parametrize("senders", [1, 3, 8])
 def test_each_sender_meets_the_outage_with_each_entity(senders: int) -> None:
-    wishes = Wishes(messages=MESSAGES_PER_SENDER_MIN * senders, senders=senders)
+    wishes = Wishes(
+        messages=limits.DRILL_MESSAGES_PER_SENDER_MIN * senders, senders=senders
+    )
     for seed in SEEDS:
         plan = make_plan(replace(wishes, seed=seed))
         end_ms = plan.fault_at_ms + plan.outage_ms - 3000

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from twinbus import limits
 from twinbus.cli.output import Json
 from twinbus.errors import ConfigError, TwinbusError
 
@@ -35,7 +36,6 @@ app = typer.Typer()
 
 _BROKEN_PROMISE = 1
 _INTERRUPTED = 130
-_SEED_MAX = 1_000_000
 _EPILOG = (
     "Exit codes: 0 nothing was lost; 1 a promise was broken or the drill could not be "
     "carried through; 2 it was not tried; 130 it was stopped."
@@ -82,7 +82,7 @@ def drill(
     from twinbus.drill.plan import Wishes, make_plan
 
     if seed is None:
-        seed = random.SystemRandom().randrange(_SEED_MAX)
+        seed = random.SystemRandom().randrange(limits.DRILL_SEED_MAX)
     plan = make_plan(Wishes(fault, messages, seconds, senders, seed, syphon, cast))
     _check_paths(report, cast)
     if plan.syphon == "spark":

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from twinbus.cli.confirm import Yes, confirm
+from twinbus import limits
 from twinbus.cli.output import Json, Listing, pairs, progress, show, show_all
 from twinbus.cli.sdk import CaFile, ConnectionText, authority_of, connected
 from twinbus.core.durations import parse_duration
@@ -31,8 +32,6 @@ app = typer.Typer(
     help="Messages of a running namespace, over AMQP.", no_args_is_help=True
 )
 
-# Messages asked for at once when many are wanted.
-_BATCH = 100
 _COLUMNS = ("sequence_number", "message_id", "session_id", "subject", "body")
 
 Entity = Annotated[str, typer.Argument(help="A queue or a topic.")]
@@ -177,8 +176,8 @@ def _send(
 
     given = {name: value for name, value in fields.items() if value is not None}
     with client.get_queue_sender(entity) as sender, progress(len(bodies)) as advance:
-        for start in range(0, len(bodies), _BATCH):
-            part = bodies[start : start + _BATCH]
+        for start in range(0, len(bodies), limits.CLI_RECEIVE_MESSAGES_MAX):
+            part = bodies[start : start + limits.CLI_RECEIVE_MESSAGES_MAX]
             messages = [ServiceBusMessage(body, **given) for body in part]
             # One message of any size goes alone; several must fit into a batch.
             sender.send_messages(messages if len(messages) > 1 else messages[0])
@@ -252,7 +251,7 @@ def peek(
         place.receiver(client) as receiver,
     ):
         while len(shown) < maximum:
-            wanted = min(maximum - len(shown), _BATCH)
+            wanted = min(maximum - len(shown), limits.CLI_RECEIVE_MESSAGES_MAX)
             part = receiver.peek_messages(wanted, sequence_number=start)
             shown.extend(_shown(message) for message in part)
             if not part:
@@ -287,7 +286,9 @@ def purge(
         place.receiver(client, delete=True) as receiver,
         progress(None) as advance,
     ):
-        while part := receiver.receive_messages(_BATCH * 10, max_wait_time=wait):
+        while part := receiver.receive_messages(
+            limits.CLI_RECEIVE_MESSAGES_MAX * 10, max_wait_time=wait
+        ):
             purged += len(part)
             advance(len(part))
     show({"purged": purged}, as_json)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 
+from twinbus import limits
 from twinbus.core.durations import format_duration
 from twinbus.core.names import SubQueue
 from twinbus.errors import ConfigError
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from twinbus.server.broker.entities import Entity
     from twinbus.store.base import Store
 
-# People wait this long without asking what is going on.
-_PATIENCE_SECONDS = 2.0
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
@@ -221,7 +220,7 @@ def progress(total: int | None) -> Iterator[Callable[[int], None]]:
     begun = time.monotonic()
 
     def advance(count: int) -> None:
-        if time.monotonic() - begun > _PATIENCE_SECONDS:
+        if time.monotonic() - begun > limits.CLI_QUIET_SECONDS:
             bar.start()
         bar.advance(task, count)
 

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from twinbus import limits
 from twinbus.cli.sdk import CaFile, ClientFailed
 from twinbus.cli.secret import read_secret
 from twinbus.clock import SystemClock
@@ -30,10 +31,7 @@ from twinbus.errors import ConfigError, RemoteError, Unreachable
 if TYPE_CHECKING:
     from twinbus.core.sas import ConnectionString
 
-_SECONDS_MAX = 30.0
-_AMQP_SECONDS_MAX = 15.0
 _PORT_MAX = 65535
-_TOKEN_SECONDS = 60
 
 # Not from the environment: a variable that is meant for messages must not decide
 # whether a folder or a server is changed.
@@ -128,9 +126,9 @@ class Remote:
     def _connect(self) -> http.client.HTTPConnection:
         host, port = self.address.host, self.address.port
         if self.address.scheme == "http":
-            return http.client.HTTPConnection(host, port, timeout=_SECONDS_MAX)
+            return http.client.HTTPConnection(host, port, timeout=limits.CLI_REQUEST_SECONDS_MAX)
         return http.client.HTTPSConnection(
-            host, port, timeout=_SECONDS_MAX, context=_tls(self.ca_file)
+            host, port, timeout=limits.CLI_REQUEST_SECONDS_MAX, context=_tls(self.ca_file)
         )
 
 
@@ -175,7 +173,7 @@ def _told(parsed: ConnectionString, ca_file: Path | None) -> Address:
     where = _authority(*endpoint.target)
     try:
         with Connection(endpoint, credential_of(parsed)) as connection:
-            connection.open(_AMQP_SECONDS_MAX)
+            connection.open(limits.CLI_NAMESPACE_SECONDS)
             name, told = connection.container_id, connection.properties
     except Unreachable as error:
         raise ClientFailed(f"{error.text} {_hint(error.__cause__)}") from error
@@ -210,7 +208,7 @@ def _token(parsed: ConnectionString, resource: str) -> Secret:
         return parsed.token
     assert parsed.key_name is not None
     assert parsed.key is not None
-    end_s = SystemClock().now_ms() // 1000 + _TOKEN_SECONDS
+    end_s = SystemClock().now_ms() // 1000 + limits.CLI_TOKEN_SECONDS
     return Secret(make_token(resource, parsed.key_name, parsed.key, end_s))
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from twinbus import limits
 from twinbus.cli.secret import read_secret
 from twinbus.client.transport.endpoint import endpoint_of
 from twinbus.core.sas import parse_connection_string
@@ -22,7 +23,6 @@ from twinbus.pairing.sdk.arguments import official_keywords
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusClient
 
-_RETRIES = 1
 # What to do about errors of the network, which say only what happened.
 _HINTS = {
     "Connection refused": "Start the server, or check the host and the port.",
@@ -68,7 +68,7 @@ def connected(given: str, ca_file: Path | None) -> Iterator[ServiceBusClient]:
         ) from None
     secret = read_secret(given)
     parsed = parse_connection_string(secret.reveal())
-    options: dict[str, Any] = {"retry_total": _RETRIES}
+    options: dict[str, Any] = {"retry_total": limits.CLI_RETRIES_MAX}
     if ca_file is not None:
         if not ca_file.exists():
             raise ConfigError(f"{ca_file} does not exist. Check --ca-file.")

@@ -9,11 +9,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from twinbus import limits
 from twinbus.core.sas import Secret
 from twinbus.errors import ConfigError
-
-# Long enough for any connection string, short enough for a file given by mistake.
-_CHARS_MAX = 16 * 1024
 
 
 def read_secret(given: str) -> Secret:
@@ -34,7 +32,7 @@ def read_secret(given: str) -> Secret:
 def _from_file(file: Path) -> str:
     try:
         with file.open(encoding="utf-8") as stream:
-            text = stream.read(_CHARS_MAX)
+            text = stream.read(limits.CLI_SECRET_CHARS_MAX)
     except UnicodeDecodeError:
         raise ConfigError(f"{file} is not a text file.") from None
     except OSError as error:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from twinbus import limits
 from twinbus.cli.logs import log_to_stderr
 from twinbus.errors import ConfigError
 
@@ -32,9 +33,6 @@ TLS_HOST = "0.0.0.0"  # noqa: S104 - what a server is for; in TLS only
 TLS_PORTS = {"amqps": 5671, "https": 443}
 DATA = Path("twinbus-data")
 
-# New objects before a collection. The hot path makes many that die young by themselves;
-# the default of 700 would look at the rest again and again.
-_GC_OBJECTS = 50_000
 
 app = typer.Typer()
 
@@ -293,7 +291,7 @@ async def _serve(supervisor: Supervisor) -> None:
     try:
         # What exists now lives as long as the server: never look at it again.
         gc.freeze()
-        gc.set_threshold(_GC_OBJECTS)
+        gc.set_threshold(limits.SERVER_GC_OBJECTS)
         gc.enable()
         print(json.dumps(ready), flush=True)
         await stopped.wait()

@@ -30,7 +30,6 @@ from twinbus.wire.performatives import (
 )
 from twinbus.wire.session import Session
 
-_REPLY_CREDIT = 100
 _pairs = itertools.count(1)
 
 
@@ -101,8 +100,8 @@ class RequestPair:
             await asyncio.gather(*both, return_exceptions=True)
             live.give_up(session)
             raise
-        self._replies.link.credit_window = _REPLY_CREDIT
-        self._replies.link.grant(_REPLY_CREDIT)
+        self._replies.link.credit_window = limits.CLIENT_REPLIES_MAX
+        self._replies.link.grant(limits.CLIENT_REPLIES_MAX)
         live.flush_soon()
 
     async def request(

@@ -52,8 +52,6 @@ if TYPE_CHECKING:
     from twinbus.client.connection import Connection
 
 _BATCH_PROPERTY = "com.microsoft:max-message-batch-size"
-# Batches stay below this where an entity takes larger messages, as in the SDKs.
-_BATCH_BYTES_MAX = 1024 * 1024
 
 
 class Sender:
@@ -169,7 +167,7 @@ def _room(link: SendLink) -> LinkLimits:
     most = answer.max_message_size or limits.MESSAGE_BYTES_CEILING
     batch = (answer.properties or {}).get(_BATCH_PROPERTY)
     if not isinstance(batch, int) or batch <= 0:
-        batch = min(most, _BATCH_BYTES_MAX)
+        batch = min(most, limits.CLIENT_BATCH_BYTES_MAX)
     return LinkLimits(most, min(int(batch), most))
 
 

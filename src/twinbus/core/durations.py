@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import re
 
-from twinbus import errors
+from twinbus import errors, limits
 
 # The longest time span of .NET, which the real service uses to say "never".
 DURATION_MAX_MS = 922_337_203_685_477
 DURATION_MAX_TEXT = "P10675199DT2H48M5.4775807S"
 
-# The longest honest text is the maximum above; the rest is room for leading zeros.
-_TEXT_CHARS_MAX = 64
 
 _DAY_MS = 86_400_000
 _HOUR_MS = 3_600_000
@@ -36,10 +34,14 @@ def parse_duration(text: str) -> int:
 
     Raises `ArgumentError` for any other text, `ArgumentOutOfRange` above the maximum.
     """
-    match = _PATTERN.fullmatch(text) if len(text) <= _TEXT_CHARS_MAX else None
+    match = (
+        _PATTERN.fullmatch(text)
+        if len(text) <= limits.DURATION_TEXT_CHARS_MAX
+        else None
+    )
     if match is None or text.endswith(("P", "T")):
         raise errors.ArgumentError(
-            f"'{text[:_TEXT_CHARS_MAX]}' is not a duration. "
+            f"'{text[: limits.DURATION_TEXT_CHARS_MAX]}' is not a duration. "
             "Write it as ISO 8601, for example PT30S, PT1H or P7D."
         )
     part = match.groupdict(default="0")

@@ -18,8 +18,6 @@ from twinbus.errors import FilterError
 
 # What a piece holds where the pattern has an underscore.
 ANY_CHARACTER = None
-# `str.find` compares this many characters in about the time of one Python step.
-CHARACTERS_PER_STEP = 64
 
 Spend = Callable[[int], None]
 
@@ -61,7 +59,7 @@ class Piece:
         if self._literal is not None:
             found = text.find(self._literal, start, max(start, end))
             scanned = (found if found >= 0 else max(start, end)) - start
-            spend(1 + (scanned + self.length) // CHARACTERS_PER_STEP)
+            spend(1 + (scanned + self.length) // limits.FILTER_CHARS_PER_STEP)
         else:
             found = self._search(text[start:end], spend)
             found += start if found >= 0 else 0

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from uuid import UUID
 
 from twinbus import limits
-from twinbus.core.filter_like import CHARACTERS_PER_STEP, LikePattern
+from twinbus.core.filter_like import LikePattern
 from twinbus.core.filter_parse import (
     Node,
     parse,
@@ -350,7 +350,7 @@ def _named_value(name: Value) -> Value:
         text = name(run)
         if not isinstance(text, str):
             return None
-        run.spend(len(text) // CHARACTERS_PER_STEP)
+        run.spend(len(text) // limits.FILTER_CHARS_PER_STEP)
         return _user_value(fold(text))(run)
 
     return read

@@ -27,7 +27,6 @@ from typing import Final, Protocol
 from uuid import UUID
 
 from twinbus import limits
-from twinbus.core.filter_like import CHARACTERS_PER_STEP
 from twinbus.errors import FilterError
 
 INTEGER_MIN = -(2**63)
@@ -336,5 +335,5 @@ def _join(left: str, right: str, spend: Spend) -> str:
         raise FilterError(
             f"a text of {length} characters is longer than a property may be"
         )
-    spend(length // CHARACTERS_PER_STEP)
+    spend(length // limits.FILTER_CHARS_PER_STEP)
     return left + right

@@ -20,14 +20,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from twinbus import limits
 from twinbus.drill.tied import RUN, tied
 from twinbus.errors import TwinbusError
 
 Line = dict[str, Any]
 
-_END_SECONDS = 6.0
-_LINE_BYTES_MAX = 16 * 1024 * 1024
-_LOG_CHARS = 4000
 # How a trace ends. Java's lines begin with a time or with spaces.
 _ERROR = re.compile(r"[A-Za-z_][\w.]*: \S")
 
@@ -71,7 +69,7 @@ class Child:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
-                limit=_LINE_BYTES_MAX,
+                limit=limits.DRILL_LINE_BYTES_MAX,
                 # Ctrl-C in the terminal is not for it.
                 start_new_session=True,
             )
@@ -115,7 +113,11 @@ class Child:
         """What went wrong, by the end of its log: the last error, or the last line."""
         if not self.log.exists():
             return "It wrote nothing."
-        lines = self.log.read_text(errors="replace")[-_LOG_CHARS:].strip().splitlines()
+        lines = (
+            self.log.read_text(errors="replace")[-limits.DRILL_LOG_CHARS_MAX :]
+            .strip()
+            .splitlines()
+        )
         errors = [line for line in lines if _ERROR.match(line)]
         return (errors or lines or ["It wrote nothing."])[-1]
 
@@ -125,7 +127,7 @@ class Child:
             return
         self.release()
         with suppress(TimeoutError):
-            async with asyncio.timeout(_END_SECONDS):
+            async with asyncio.timeout(limits.DRILL_END_SECONDS):
                 await self.ended.wait()
         if not self.ended.is_set():
             self.kill()

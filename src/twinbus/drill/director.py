@@ -14,6 +14,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any, Protocol
 
+from twinbus import limits
 from twinbus.drill.children import (
     Child,
     DrillFailed,
@@ -29,21 +30,6 @@ from twinbus.drill.scene import Scene
 from twinbus.drill.site import Site
 from twinbus.errors import RemoteError
 from twinbus.testing.events import Event, Recorder
-
-_RECEIVERS = 2
-_SAMPLE_SECONDS = 0.5
-_PAINT_SECONDS = 0.25
-_EMPTY_SECONDS = 0.3
-_DRAINS_MAX = 3
-_DEATHS_MAX = 2
-
-# How long to wait for what. All of them are long: a wait that ends is a failed drill.
-_READY_SECONDS = 60.0
-_SPARK_SECONDS = 120.0
-_CHANGE_SECONDS = 30.0
-_SEND_SECONDS = 60.0
-_DRAIN_SECONDS = 180.0
-_SETTLE_SECONDS = 60.0
 
 
 class Screen(Protocol):
@@ -134,7 +120,7 @@ class Director:
         self._syphon = await self._child("syphon", f"syphon_{self.plan.syphon}")
         await self._site.start()
         self._give_job(self._syphon, 0)
-        for number in range(_RECEIVERS):
+        for number in range(limits.DRILL_RECEIVERS):
             child = await self._child(f"receiver-{number}", "receiver")
             self._receivers.append(child)
             self._give_job(child, number)
@@ -144,7 +130,9 @@ class Director:
             self._give_job(child, number)
         everybody = {child.name for child in (*self._senders, *self._receivers)}
         await self._until(
-            lambda: everybody <= self._ready, _READY_SECONDS, "everybody to be ready"
+            lambda: everybody <= self._ready,
+            limits.DRILL_READY_SECONDS,
+            "everybody to be ready",
         )
 
     async def _be_well(self) -> None:
@@ -177,9 +165,11 @@ class Director:
     async def _bring_home(self) -> None:
         self._begin("home")
         await self._until(
-            lambda: "syphon" in self._ready, _SPARK_SECONDS, "the syphon to start"
+            lambda: "syphon" in self._ready,
+            limits.DRILL_SPARK_SECONDS,
+            "the syphon to start",
         )
-        for _ in range(_DRAINS_MAX):
+        for _ in range(limits.DRILL_DRAINS_MAX):
             await self._drain()
             await self._until(
                 self._traffic_is_over, self._traffic_seconds(), "the last sends"
@@ -194,7 +184,7 @@ class Director:
         self._begin("settle")
         # What is still there in the end is found by the final look, and told.
         text = self._site.primary_text
-        await self._becomes_empty(text, PLACES, _SETTLE_SECONDS)
+        await self._becomes_empty(text, PLACES, limits.DRILL_SETTLE_SECONDS)
         assert self._syphon is not None
         self._syphon.release()
         await end_all([*self._receivers, *self._senders])
@@ -228,7 +218,9 @@ class Director:
     async def _until_all_are(self, state: str, verb: str) -> None:
         try:
             await self._until(
-                lambda: self.scene.all_are(state), _CHANGE_SECONDS, f"all to {verb}"
+                lambda: self.scene.all_are(state),
+                limits.DRILL_CHANGE_SECONDS,
+                f"all to {verb}",
             )
         except DrillFailed as error:
             names = ", ".join(self.scene.not_yet(state))
@@ -246,7 +238,7 @@ class Director:
     def _traffic_seconds(self) -> float:
         assert self.scene.traffic_at is not None
         end = self.scene.traffic_at + self.plan.traffic_ms / 1000
-        return max(end - self.scene.now, 0) + _SEND_SECONDS
+        return max(end - self.scene.now, 0) + limits.DRILL_SEND_SECONDS
 
     async def _becomes_empty(
         self, text: str, places: tuple[str, ...], seconds: float
@@ -263,7 +255,7 @@ class Director:
                 raise DrillFailed(text) from error
             if loop.time() >= until:
                 return False
-            await asyncio.sleep(_EMPTY_SECONDS)
+            await asyncio.sleep(limits.DRILL_EMPTY_SECONDS)
 
     # -- the syphon --------------------------------------------------------------------
 
@@ -273,10 +265,12 @@ class Director:
         self._drained = False
         self._syphon.tell(do="drain")
         if self.plan.syphon == "spark":
-            await self._until(lambda: self._drained, _DRAIN_SECONDS, "Spark to drain")
+            await self._until(
+                lambda: self._drained, limits.DRILL_DRAIN_SECONDS, "Spark to drain"
+            )
             return
         text = self._site.secondary_text
-        if not await self._becomes_empty(text, BACKLOG, _DRAIN_SECONDS):
+        if not await self._becomes_empty(text, BACKLOG, limits.DRILL_DRAIN_SECONDS):
             raise DrillFailed("The syphon does not empty the backlog.")
 
     async def _replace_syphon(self) -> None:
@@ -326,7 +320,7 @@ class Director:
         if not child.died or self._failure is None or self._failure.done():
             return
         self._deaths += 1
-        if self.plan.cast and self._deaths <= _DEATHS_MAX:
+        if self.plan.cast and self._deaths <= limits.DRILL_DEATHS_MAX:
             self.scene.notes.append(f"{child.name} died.")
             if child is self._syphon:
                 self._replacing = asyncio.create_task(self._replace_syphon())
@@ -366,11 +360,11 @@ class Director:
         while True:
             self._tick()
             self._screen.show(self.scene)
-            await asyncio.sleep(_PAINT_SECONDS)
+            await asyncio.sleep(limits.DRILL_PAINT_SECONDS)
 
     async def _sample(self) -> None:
         while True:
-            await asyncio.sleep(_SAMPLE_SECONDS)
+            await asyncio.sleep(limits.DRILL_SAMPLE_SECONDS)
             backlog = await self._depths()
             self._tick()
             self.scene.sample(backlog)

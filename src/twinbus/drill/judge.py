@@ -13,13 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from twinbus import limits
 from twinbus.drill.plan import ENTITIES, Plan, rules
 from twinbus.testing.events import Event, load
 from twinbus.testing.history_health import Health
 from twinbus.testing.history_paired import PairedReport, check_paired
 from twinbus.testing.verdict import KINDS
-
-_FINDINGS_SHOWN = 3
 
 
 @dataclass(slots=True)
@@ -74,7 +73,7 @@ def judge(plan: Plan, events: Sequence[Event], left: int) -> Judgement:
 def _examples(report: PairedReport, kind: str) -> str:
     found = [each for each in report.verdict.findings if each.kind == kind]
     texts = [f"{each.key or '-'} in {each.queue}: {each.text}" for each in found]
-    return "For example " + "; ".join(texts[:_FINDINGS_SHOWN]) + "."
+    return "For example " + "; ".join(texts[: limits.DRILL_FINDINGS_MAX]) + "."
 
 
 def _not_shown(plan: Plan, events: Sequence[Event]) -> list[str]:

@@ -7,19 +7,20 @@ does not find must have been received.
 
 from __future__ import annotations
 
+from twinbus import limits
 from twinbus.client.connection import Connection
 from twinbus.client.message import Message
-from twinbus.drill.plan import BACKLOG_QUEUES, PLACES, PRIMARY_NAME
+from twinbus.drill.plan import PLACES, PRIMARY_NAME
 from twinbus.pairing.errors import AliasInvalid
 from twinbus.pairing.rules.envelope import Backlogged
 from twinbus.pairing.rules.naming import backlog_path
 from twinbus.testing.history import Event, Recorder
 from twinbus.testing.traces import seen
 
-BACKLOG = tuple(backlog_path(PRIMARY_NAME, index) for index in range(BACKLOG_QUEUES))
+BACKLOG = tuple(
+    backlog_path(PRIMARY_NAME, index) for index in range(limits.DRILL_BACKLOG_QUEUES)
+)
 _DEAD = "/$deadletterqueue"
-_PAGE = 250
-_CALL_SECONDS = 5.0
 _PROCESS = "look"
 
 
@@ -47,7 +48,7 @@ async def look(recorder: Recorder, primary: str, secondary: str) -> int:
 async def _look_at(connection: Connection, place: str, recorder: Recorder) -> int:
     count, start = 0, 1
     management = connection.management(place)
-    while page := await management.peek(_PAGE, start):
+    while page := await management.peek(limits.DRILL_PEEK_MESSAGES_MAX, start):
         for message in page:
             recorder.finish(_found(recorder, place, message))
         count += len(page)
@@ -69,4 +70,6 @@ def _found(recorder: Recorder, place: str, message: Message) -> Event:
 
 
 def _connection(text: str) -> Connection:
-    return Connection.from_connection_string(text, timeout_seconds=_CALL_SECONDS)
+    return Connection.from_connection_string(
+        text, timeout_seconds=limits.DRILL_LOOK_SECONDS_MAX
+    )

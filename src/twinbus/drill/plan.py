@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from twinbus import limits
 from twinbus.errors import ConfigError
 from twinbus.pairing.rules.naming import backlog_path
 from twinbus.testing.history_paired import PairedRules
@@ -36,29 +37,6 @@ PLACES = (
     *(f"{TOPIC}/Subscriptions/{name}" for name in SUBSCRIPTIONS),
     SESSION_QUEUE,
 )
-
-# Minutes in real life. A drill should not take long, so all of these are short.
-FAILOVER_SECONDS = 2.0
-PING_SECONDS = 1.0
-ATTEMPT_SECONDS = 1.5
-LOCK_SECONDS = 5.0
-BACKLOG_QUEUES = 4
-
-SECONDS = 30.0
-SECONDS_MIN = 15.0
-SECONDS_MAX = 600.0
-RATE = 300
-RATE_MAX = 1000
-SENDERS_MAX = 16
-# So that each sender meets the outage with each entity.
-MESSAGES_PER_SENDER_MIN = 60
-_OUTAGE_SECONDS_MIN = 6.0
-_TTL_MS = 3_600_000
-_DELAY_MS_MAX = 2_000
-_BODY_BYTES_MAX = 1500
-# Clients and brokers read one clock, but on a busy machine not at the same moment.
-_SLACK_MS = 50.0
-_WINDOW_MS = 600_000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +103,9 @@ class Plan:
                 at_ms=at_ms,
                 path=path,
                 key=f"s{sender}-{number}",
-                body_bytes=chance.randrange(16, _BODY_BYTES_MAX),
+                body_bytes=chance.randrange(16, limits.DRILL_BODY_BYTES_MAX),
                 session=chance.choice(SESSIONS) if path == SESSION_QUEUE else "",
-                ttl_ms=_TTL_MS if chance.random() < 0.2 else 0,
+                ttl_ms=limits.DRILL_TTL_MS if chance.random() < 0.2 else 0,
                 delay_ms=_delay_ms(chance, left_ms) if path != SESSION_QUEUE else 0,
             )
 
@@ -141,7 +119,7 @@ _CUTS = {"refuse": "connections are refused", "silence": "nothing gets through"}
 
 def _delay_ms(chance: random.Random, left_ms: int) -> int:
     """A few messages are scheduled; not the last ones, whom everybody waits for."""
-    delay_ms = chance.randrange(500, _DELAY_MS_MAX)
+    delay_ms = chance.randrange(500, limits.DRILL_DELAY_MS_MAX)
     return delay_ms if chance.random() < 0.02 and delay_ms < left_ms else 0
 
 
@@ -165,7 +143,7 @@ def make_plan(wishes: Wishes) -> Plan:
     chance = random.Random(f"{wishes.seed}/plan")  # noqa: S311
     # A fifth to a quarter of the time all is well.
     fault_at = seconds * chance.uniform(0.2, 0.25)
-    outage = max(seconds * chance.uniform(0.35, 0.4), _OUTAGE_SECONDS_MIN)
+    outage = max(seconds * chance.uniform(0.35, 0.4), limits.DRILL_OUTAGE_SECONDS_MIN)
     return Plan(
         seed=wishes.seed,
         fault=wishes.fault,
@@ -183,11 +161,11 @@ def make_plan(wishes: Wishes) -> Plan:
 def _volume(wishes: Wishes) -> tuple[float, int]:
     """How many seconds, and how many messages."""
     if wishes.messages is None:
-        seconds = SECONDS if wishes.seconds is None else wishes.seconds
-        return seconds, round(seconds * RATE)
-    seconds = wishes.messages / RATE
-    seconds = min(max(seconds, SECONDS_MIN), SECONDS)
-    return max(seconds, wishes.messages / RATE_MAX), wishes.messages
+        seconds = limits.DRILL_SECONDS if wishes.seconds is None else wishes.seconds
+        return seconds, round(seconds * limits.DRILL_RATE)
+    seconds = wishes.messages / limits.DRILL_RATE
+    seconds = min(max(seconds, limits.DRILL_SECONDS_MIN), limits.DRILL_SECONDS)
+    return max(seconds, wishes.messages / limits.DRILL_RATE_MAX), wishes.messages
 
 
 def _check(wishes: Wishes) -> None:
@@ -195,18 +173,24 @@ def _check(wishes: Wishes) -> None:
     _choice("--syphon", wishes.syphon, SYPHONS)
     if wishes.messages is not None and wishes.seconds is not None:
         raise ConfigError("Give --messages or --seconds, not both.")
-    if not 1 <= wishes.senders <= SENDERS_MAX:
-        raise ConfigError(f"--senders must be from 1 to {SENDERS_MAX}.")
-    if wishes.seconds is not None and not SECONDS_MIN <= wishes.seconds <= SECONDS_MAX:
-        raise ConfigError(f"--seconds must be from {SECONDS_MIN:g} to {SECONDS_MAX:g}.")
+    if not 1 <= wishes.senders <= limits.DRILL_SENDERS_MAX:
+        raise ConfigError(f"--senders must be from 1 to {limits.DRILL_SENDERS_MAX}.")
+    if (
+        wishes.seconds is not None
+        and not limits.DRILL_SECONDS_MIN <= wishes.seconds <= limits.DRILL_SECONDS_MAX
+    ):
+        raise ConfigError(
+            f"--seconds must be from {limits.DRILL_SECONDS_MIN:g} "
+            f"to {limits.DRILL_SECONDS_MAX:g}."
+        )
     if wishes.messages is None:
         return
-    low = MESSAGES_PER_SENDER_MIN * wishes.senders
-    high = round(SECONDS_MAX * RATE_MAX)
+    each = limits.DRILL_MESSAGES_PER_SENDER_MIN
+    low = each * wishes.senders
+    high = round(limits.DRILL_SECONDS_MAX * limits.DRILL_RATE_MAX)
     if not low <= wishes.messages <= high:
         raise ConfigError(
-            f"--messages must be from {low} ({MESSAGES_PER_SENDER_MIN} for each "
-            f"sender) to {high}."
+            f"--messages must be from {low} ({each} for each sender) to {high}."
         )
 
 
@@ -221,7 +205,7 @@ def _choice(option: str, value: str, known: tuple[str, ...]) -> None:
 
 def primary_entities() -> dict[str, Any]:
     """What the primary has."""
-    lock = {"lock_duration": f"PT{LOCK_SECONDS:g}S"}
+    lock = {"lock_duration": f"PT{limits.DRILL_LOCK_SECONDS:g}S"}
     queues: list[dict[str, Any]] = [{"name": name, **lock} for name in QUEUES]
     for queue in queues:
         queue["requires_duplicate_detection"] = queue["name"] == DETECTING
@@ -241,24 +225,27 @@ def secondary_entities(plan: Plan) -> dict[str, Any]:
     """
     if not plan.cast:
         return {}
-    lock = {"lock_duration": f"PT{LOCK_SECONDS:g}S"}
-    paths = (backlog_path(PRIMARY_NAME, index) for index in range(BACKLOG_QUEUES))
+    lock = {"lock_duration": f"PT{limits.DRILL_LOCK_SECONDS:g}S"}
+    paths = (
+        backlog_path(PRIMARY_NAME, index)
+        for index in range(limits.DRILL_BACKLOG_QUEUES)
+    )
     return {"queues": [{"name": path, **lock} for path in paths]}
 
 
 def rules() -> PairedRules:
     """What the two namespaces and the library promise for these entities."""
     plain = QueueRules(
-        lock_ms=LOCK_SECONDS * 1000,
+        lock_ms=limits.DRILL_LOCK_SECONDS * 1000,
         # A server that hangs may deliver into a connection that nobody reads.
         exact_counts=False,
         strict_locks=True,
     )
     detecting = QueueRules(
-        lock_ms=LOCK_SECONDS * 1000,
+        lock_ms=limits.DRILL_LOCK_SECONDS * 1000,
         exact_counts=False,
         strict_locks=True,
-        duplicate_window_ms=_WINDOW_MS,
+        duplicate_window_ms=limits.DRILL_DUPLICATE_WINDOW_MS,
     )
     subscriptions = tuple(place for place in PLACES if place.startswith(f"{TOPIC}/"))
     return PairedRules(
@@ -267,8 +254,8 @@ def rules() -> PairedRules:
             default=plain,
             queues={DETECTING: detecting},
             routes={TOPIC: subscriptions},
-            slack_ms=_SLACK_MS,
+            slack_ms=limits.DRILL_SLACK_MS,
         ),
-        failover_interval_ms=FAILOVER_SECONDS * 1000,
+        failover_interval_ms=limits.DRILL_FAILOVER_SECONDS * 1000,
         restored_recorded=True,
     )

@@ -13,6 +13,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from twinbus import limits
 from twinbus.client.connection import Connection
 from twinbus.client.message import Message
 from twinbus.client.receiver import ReceiveOptions, Receiver
@@ -23,15 +24,6 @@ from twinbus.testing.history import Recorder
 from twinbus.testing.traces import content_type_of, delivered, token_of
 from twinbus.wire.message.names import PING_CONTENT_TYPE
 
-_SAY_SECONDS = 0.25
-_CHUNK = 50
-_WAIT_SECONDS = 1.0
-# One call against a server that says nothing.
-_CALL_SECONDS = 3.0
-_PAUSE_SECONDS = 0.2
-_SESSIONS_AT_ONCE = 3
-_SESSION_SECONDS = 2.0
-
 
 class Receiving:
     """One receiver process at work."""
@@ -40,7 +32,7 @@ class Receiving:
         self.name = f"receiver-{job['number']}"
         self._recorder = Recorder(Path(job["history"]) / f"{self.name}.jsonl")
         self._connection = Connection.from_connection_string(
-            job["primary"], timeout_seconds=_CALL_SECONDS
+            job["primary"], timeout_seconds=limits.DRILL_CALL_SECONDS_MAX
         )
         self._received: Counter[str] = Counter()
         self._pings = 0
@@ -53,7 +45,7 @@ class Receiving:
             for place in PLACES:
                 if place != SESSION_QUEUE:
                     group.create_task(self._receive_from(place))
-            for _ in range(_SESSIONS_AT_ONCE):
+            for _ in range(limits.DRILL_SESSIONS_MAX):
                 group.create_task(self._receive_sessions())
 
     def stop(self) -> None:
@@ -67,12 +59,14 @@ class Receiving:
             try:
                 await self._chunk(receiver, link)
             except RemoteError:
-                await asyncio.sleep(_PAUSE_SECONDS)
+                await asyncio.sleep(limits.DRILL_CALL_PAUSE_SECONDS)
 
     # -- sessions ----------------------------------------------------------------------
 
     async def _receive_sessions(self) -> None:
-        options = ReceiveOptions(next_session=True, session_seconds=_SESSION_SECONDS)
+        options = ReceiveOptions(
+            next_session=True, session_seconds=limits.DRILL_SESSION_SECONDS
+        )
         while not self._stopping:
             receiver = self._connection.receiver(SESSION_QUEUE, options)
             link = self._new_link(SESSION_QUEUE)
@@ -80,7 +74,7 @@ class Receiving:
                 await self._one_session(receiver, link)
             except RemoteError:
                 # There is none with messages, or the primary is away.
-                await asyncio.sleep(_PAUSE_SECONDS)
+                await asyncio.sleep(limits.DRILL_CALL_PAUSE_SECONDS)
 
     async def _one_session(self, receiver: Receiver, link: str) -> None:
         recorder = self._recorder
@@ -93,7 +87,7 @@ class Receiving:
         )
         loop = asyncio.get_running_loop()
         # As long as its lock surely holds; then another may have it.
-        until = loop.time() + _SESSION_SECONDS
+        until = loop.time() + limits.DRILL_SESSION_SECONDS
         try:
             while loop.time() < until and await self._chunk(receiver, link):
                 pass
@@ -112,9 +106,11 @@ class Receiving:
         recorder = self._recorder
         begun = recorder.start(self.name, "receive", queue=receiver.path, link=link)
         try:
-            messages = await receiver.receive(_CHUNK, _WAIT_SECONDS)
+            messages = await receiver.receive(
+                limits.DRILL_RECEIVE_MESSAGES_MAX, limits.DRILL_RECEIVE_WAIT_SECONDS
+            )
         except RemoteError:
-            recorder.finish(begun, "unknown", credit=_CHUNK)
+            recorder.finish(begun, "unknown", credit=limits.DRILL_RECEIVE_MESSAGES_MAX)
             raise
         until_ms = receiver.session_locked_until_ms
         for message in messages:
@@ -166,7 +162,7 @@ class Receiving:
     async def say_often(self) -> None:
         while True:
             self.say()
-            await asyncio.sleep(_SAY_SECONDS)
+            await asyncio.sleep(limits.DRILL_SAY_SECONDS)
 
 
 def _result(failure: RemoteError | None) -> dict[str, Any]:

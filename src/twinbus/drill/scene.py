@@ -10,6 +10,7 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from typing import Any
 
+from twinbus import limits
 from twinbus.drill.plan import ENTITIES, PLACES, TOPIC, Plan
 
 # In their order, and as people are told.
@@ -23,12 +24,6 @@ PHASES = {
     "judge": "the history is judged",
 }
 _WORST_FIRST = ("failed over", "suspect", "healthy")
-_RATE_SECONDS = 3.0
-# What comes after the traffic, roughly, until something better is known.
-_TAIL_SECONDS = 12.0
-_JUDGE_SECONDS = 3.0
-# How many messages a second a syphon brings home, roughly.
-_HOME_RATE = 1000
 
 
 @dataclass(slots=True)
@@ -115,7 +110,10 @@ class Scene:
         self.backlog = backlog
         self.samples.append(Sample(self.now, self.accepted, self.received, backlog))
         self._past.append((self.now, self.accepted, self.received))
-        while len(self._past) > 2 and self.now - self._past[0][0] > _RATE_SECONDS:
+        while (
+            len(self._past) > 2
+            and self.now - self._past[0][0] > limits.DRILL_RATE_SECONDS
+        ):
             self._past.popleft()
 
     # -- numbers -----------------------------------------------------------------------
@@ -205,18 +203,18 @@ class Scene:
     def eta_seconds(self) -> float | None:
         """How long the drill will still take; None while nobody can say."""
         if self.phase == "judge":
-            return _JUDGE_SECONDS
+            return limits.DRILL_JUDGE_SECONDS
         traffic = self.plan.traffic_ms / 1000
         begun = self.now if self.traffic_at is None else self.traffic_at
         left = max(begun + traffic - self.now, 0.0)
         if self.phase not in ("home", "settle"):
-            return left + _TAIL_SECONDS
+            return left + limits.DRILL_TAIL_SECONDS
         if self.plan.syphon == "spark" and self.phase == "home":
             if self.spark_seconds is None:
                 return None
             warm = self.spark_seconds - self.phases[-1].seconds(self.now)
             left = max(left, warm)
-        return left + self.depth / _HOME_RATE + _JUDGE_SECONDS
+        return left + self.depth / limits.DRILL_HOME_RATE + limits.DRILL_JUDGE_SECONDS
 
     def as_dict(self) -> dict[str, Any]:
         """As plain values: a progress line for machines."""

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from twinbus.drill.plan import FAILOVER_SECONDS, PING_SECONDS
+from twinbus import limits
 from twinbus.drill.scene import PHASES, Scene
 from twinbus.drill.summary import figures
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
-_LINE_SECONDS = 5.0
-_JSON_SECONDS = 1.0
 _BAR = 10
 _COLOURS = {"healthy": "green", "suspect": "yellow", "failed over": "red"}
 
@@ -37,7 +35,9 @@ class LineScreen:
         self._printed = 0.0
 
     def show(self, scene: Scene) -> None:
-        pause = _JSON_SECONDS if self._as_json else _LINE_SECONDS
+        pause = (
+            limits.DRILL_JSON_SECONDS if self._as_json else limits.DRILL_LINE_SECONDS
+        )
         if scene.phase == self._phase and scene.now - self._printed < pause:
             return
         if self._as_json:
@@ -114,8 +114,8 @@ def view_of(scene: Scene) -> RenderableType:
         f"seed {plan.seed}; in the outage {plan.fault_text}"
     )
     intervals = (
-        f"failover interval {FAILOVER_SECONDS:g} s, ping interval {PING_SECONDS:g} s "
-        "(usually a minute each)"
+        f"failover interval {limits.DRILL_FAILOVER_SECONDS:g} s, "
+        f"ping interval {limits.DRILL_PING_SECONDS:g} s (usually a minute each)"
     )
     parts: list[RenderableType] = [Text(head, style="bold"), Text(intervals, "dim")]
     both = Table.grid(padding=(0, 1, 0, 0))

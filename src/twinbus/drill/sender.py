@@ -20,6 +20,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 from azure.servicebus.management import ServiceBusAdministrationClient
 
+from twinbus import limits
 from twinbus.aio import (
     EventKind,
     MessageSender,
@@ -28,23 +29,12 @@ from twinbus.aio import (
     PairingEvent,
     SendAvailabilityPairedNamespaceOptions,
 )
-from twinbus.drill.plan import (
-    ATTEMPT_SECONDS,
-    BACKLOG_QUEUES,
-    ENTITIES,
-    FAILOVER_SECONDS,
-    PING_SECONDS,
-    PRIMARY_NAME,
-    TOPIC,
-    Plan,
-    Shipment,
-)
+from twinbus.drill.plan import ENTITIES, PRIMARY_NAME, TOPIC, Plan, Shipment
 from twinbus.drill.stage import Line, Stage, act, say
 from twinbus.testing.history import Event, Recorder
 from twinbus.testing.history_health import record_pairing
 from twinbus.testing.traces import digest_of
 
-_SAY_SECONDS = 0.25
 _STATES = {
     EventKind.SUSPECT: "suspect",
     EventKind.FAILED_OVER: "failed over",
@@ -150,21 +140,24 @@ class Sending:
     async def say_often(self) -> None:
         while True:
             self.say()
-            await asyncio.sleep(_SAY_SECONDS)
+            await asyncio.sleep(limits.DRILL_SAY_SECONDS)
 
 
 async def play(stage: Stage, job: Line) -> None:
     """Pair, wait for the word, send, and say how it goes."""
     random.seed(f"{job['plan']['seed']}/{job['number']}/library")
     work = Sending(job)
-    make = partial(MessagingFactory.from_connection_string, try_timeout=ATTEMPT_SECONDS)
+    make = partial(
+        MessagingFactory.from_connection_string,
+        try_timeout=limits.DRILL_ATTEMPT_SECONDS,
+    )
     async with make(job["primary"]) as primary, make(job["secondary"]) as secondary:
         options = SendAvailabilityPairedNamespaceOptions(
             manager_of(job),
             secondary,
-            BACKLOG_QUEUES,
-            FAILOVER_SECONDS,
-            ping_primary_interval=PING_SECONDS,
+            limits.DRILL_BACKLOG_QUEUES,
+            limits.DRILL_FAILOVER_SECONDS,
+            ping_primary_interval=limits.DRILL_PING_SECONDS,
             primary_name=PRIMARY_NAME,
             on_event=work.heard,
         )

@@ -15,6 +15,7 @@ from pathlib import Path
 from azure.core.exceptions import AzureError
 from azure.servicebus.management import ServiceBusAdministrationClient
 
+from twinbus import limits
 from twinbus.drill.children import Child, DrillFailed, Line
 from twinbus.drill.plan import (
     PRIMARY_NAME,
@@ -28,7 +29,6 @@ from twinbus.pairing.rules.naming import backlog_index
 from twinbus.testing.server_process import ServerDied, ServerProcess
 
 _PROXY = "twinbus.testing.proxy"
-_ANSWER_SECONDS = 20.0
 
 
 def _wrapper(cast: str) -> list[str]:
@@ -92,7 +92,9 @@ class Site:
 
     async def _answer(self) -> Line:
         try:
-            return await asyncio.wait_for(self._answers.get(), _ANSWER_SECONDS)
+            return await asyncio.wait_for(
+                self._answers.get(), limits.DRILL_PROXY_SECONDS
+            )
         except TimeoutError:
             raise DrillFailed("The proxy does not answer.") from None
 

@@ -9,14 +9,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from twinbus.drill.plan import (
-    BACKLOG_QUEUES,
-    FAILOVER_SECONDS,
-    PING_SECONDS,
-    RATE,
-    SECONDS,
-    Plan,
-)
+from twinbus import limits
+from twinbus.drill.plan import Plan
 from twinbus.drill.scene import PHASES, Scene
 
 if TYPE_CHECKING:
@@ -93,9 +87,9 @@ def settings(plan: Plan) -> dict[str, str]:
         "primary": plan.fault_text,
         "traffic": f"{plan.messages:,} messages in {plan.traffic_ms / 1000:g} s from "
         f"{plan.senders} processes",
-        "failover interval": f"{FAILOVER_SECONDS:g} s (usual: 1 minute)",
-        "ping interval": f"{PING_SECONDS:g} s (usual: 1 minute)",
-        "backlog queues": f"{BACKLOG_QUEUES} (usual: 10)",
+        "failover interval": f"{limits.DRILL_FAILOVER_SECONDS:g} s (usual: 1 minute)",
+        "ping interval": f"{limits.DRILL_PING_SECONDS:g} s (usual: 1 minute)",
+        "backlog queues": f"{limits.DRILL_BACKLOG_QUEUES} (usual: 10)",
         "syphon": _SYPHONS[plan.syphon],
         "seed": str(plan.seed),
         **cast,
@@ -106,9 +100,9 @@ def repeat(plan: Plan) -> str:
     """The command that does the same again."""
     words = ["twinbus drill", f"--fault {plan.fault}", f"--seed {plan.seed}"]
     seconds = plan.traffic_ms / 1000
-    if plan.messages != round(seconds * RATE):
+    if plan.messages != round(seconds * limits.DRILL_RATE):
         words.append(f"--messages {plan.messages}")
-    elif seconds != SECONDS:
+    elif seconds != limits.DRILL_SECONDS:
         words.append(f"--seconds {seconds:g}")
     if plan.senders != 3:
         words.append(f"--senders {plan.senders}")

@@ -9,23 +9,19 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
+from twinbus import limits
 from twinbus.aio import MessagingFactory, SendAvailabilityPairedNamespaceOptions
-from twinbus.drill.plan import (
-    ATTEMPT_SECONDS,
-    BACKLOG_QUEUES,
-    FAILOVER_SECONDS,
-    PING_SECONDS,
-    PRIMARY_NAME,
-)
+from twinbus.drill.plan import PRIMARY_NAME
 from twinbus.drill.sender import manager_of
 from twinbus.drill.stage import Line, Stage, act, say
-
-_SAY_SECONDS = 0.25
 
 
 async def play(stage: Stage, job: Line) -> None:
     """Wait for the word, then bring home whatever comes."""
-    make = partial(MessagingFactory.from_connection_string, try_timeout=ATTEMPT_SECONDS)
+    make = partial(
+        MessagingFactory.from_connection_string,
+        try_timeout=limits.DRILL_ATTEMPT_SECONDS,
+    )
     say(ready=True)
     if await stage.hear() is None:
         return
@@ -34,10 +30,10 @@ async def play(stage: Stage, job: Line) -> None:
         options = SendAvailabilityPairedNamespaceOptions(
             manager_of(job),
             make(job["secondary"]),
-            BACKLOG_QUEUES,
-            FAILOVER_SECONDS,
+            limits.DRILL_BACKLOG_QUEUES,
+            limits.DRILL_FAILOVER_SECONDS,
             enable_syphon=True,
-            ping_primary_interval=PING_SECONDS,
+            ping_primary_interval=limits.DRILL_PING_SECONDS,
             primary_name=PRIMARY_NAME,
         )
         await primary.pair_namespace(options)
@@ -45,7 +41,7 @@ async def play(stage: Stage, job: Line) -> None:
         while not over.done():
             status = primary.pairing.status().syphon
             say(moved=status.total.moved if status else 0)
-            await asyncio.wait((over,), timeout=_SAY_SECONDS)
+            await asyncio.wait((over,), timeout=limits.DRILL_SAY_SECONDS)
 
 
 if __name__ == "__main__":

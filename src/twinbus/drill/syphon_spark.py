@@ -18,6 +18,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from twinbus import limits
 from twinbus.drill.plan import PRIMARY_NAME
 from twinbus.drill.stage import Line, say
 
@@ -25,11 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-_LOOK_SECONDS = 1
 # Two tasks at a time, each tried four times; plain `local[2]` never tries again.
 _MASTER = "local[2,4]"
-# Short tasks, so that those who watch see progress.
-_TASK_SECONDS = 5
 # For a Java that lives for a minute: half the work to start, measured.
 _JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
@@ -105,9 +103,9 @@ def _drain(spark: SparkSession, job: Line, number: int, before: int) -> int:
         primaryName=PRIMARY_NAME,
         journalLocation=str(folder / "journal"),
         checkpointLocation=str(folder / f"checkpoint-{number}"),
-        taskBudgetSeconds=_TASK_SECONDS,
+        taskBudgetSeconds=limits.DRILL_TASK_SECONDS,
     )
-    while not query.awaitTermination(_LOOK_SECONDS):
+    while not query.awaitTermination(limits.DRILL_SPARK_LOOK_SECONDS):
         say(moved=before + _moved(query))
     return _moved(query)
 

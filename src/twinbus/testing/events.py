@@ -20,6 +20,7 @@ from sys import intern
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from twinbus import limits
 from twinbus.clock import Clock, SystemClock
 
 Result = Literal["ok", "fail", "unknown"]
@@ -118,8 +119,6 @@ class Event:
 _NAMES = tuple(field.name for field in fields(Event))
 # Few values for many events: each is kept in memory once.
 _REPEATED = ("link", "op", "process", "queue", "session")
-# Lines that are parsed together, which takes half as long as one by one.
-_LINES_AT_ONCE = 500
 _DEFAULTS = {
     field.name: None if field.default is MISSING else field.default
     for field in fields(Event)
@@ -208,7 +207,7 @@ def read(lines: Iterable[bytes]) -> Iterator[Event]:
     """Events of complete lines; an announced one is replaced by its end."""
     announced: dict[str, Event] = {}
     rest = iter(lines)
-    while some := list(islice(rest, _LINES_AT_ONCE)):
+    while some := list(islice(rest, limits.RECORDER_LINES_MAX)):
         if not some[-1].endswith(b"\n"):
             some.pop()
         for values in json.loads(b"[" + b",".join(some) + b"]"):

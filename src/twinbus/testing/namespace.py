@@ -22,6 +22,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from twinbus import limits
 from twinbus.clock import ManualClock, SystemClock
 from twinbus.core.durations import format_duration
 from twinbus.core.names import parse_address
@@ -59,9 +60,6 @@ SETTINGS = tuple(
     field.name for field in fields(NamespaceConfig) if field.name != "name"
 )
 
-# Far longer than anything here takes; a test should fail rather than hang.
-_SECONDS_MAX = 30
-
 
 class _LoopThread:
     """An event loop in a thread of its own."""
@@ -75,7 +73,9 @@ class _LoopThread:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Wait for something that runs over there."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_SECONDS_MAX)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(
+            limits.TESTING_CALL_SECONDS_MAX
+        )
 
     def close(self) -> None:
         # Connections that were aborted let go of their sockets a turn later.

@@ -27,19 +27,16 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
+from twinbus import limits
 from twinbus.client.transport.loop_thread import LoopThread
 from twinbus.clock import SystemClock
 from twinbus.testing.proxy_stream import Fault, Lane
 
 __all__ = ["Fault", "FaultyProxy"]
 
-_READ_BYTES = 64 * 1024
 # A connection that ends like this sends RST instead of FIN.
 _RESET = struct.pack("ii", 1, 0)
-_WAIT_SECONDS = 30.0
 
-# What waits here for its turn, while a fault holds it back.
-_PIECES_MAX = 64
 
 # Told what passes: connection, side that it is for, bytes, and when they came, in
 # milliseconds. Neither side nor bytes: the connection has ended.
@@ -102,7 +99,7 @@ class _Connection:
         loop = asyncio.get_running_loop()
         reset = 0
         try:
-            while data := await loop.sock_recv(source, _READ_BYTES):
+            while data := await loop.sock_recv(source, limits.PROXY_READ_BYTES):
                 await pieces.put((data, self.proxy.clock.now_ms()))
         except OSError:
             reset = 1
@@ -111,7 +108,7 @@ class _Connection:
 
     async def _carry(self, side: str, source: socket.socket) -> None:
         """Take bytes to one side until they end, or a fault ends it."""
-        pieces: _Pieces = asyncio.Queue(_PIECES_MAX)
+        pieces: _Pieces = asyncio.Queue(limits.PROXY_PIECES_MAX)
         self._spawn(self._read(source, pieces))
         lane = self.lanes[side]
         swallowing = False
@@ -277,7 +274,9 @@ class FaultyProxy:
         return self._strikes
 
     def wait_until(
-        self, ready: Callable[[Self], bool], timeout_seconds: float = _WAIT_SECONDS
+        self,
+        ready: Callable[[Self], bool],
+        timeout_seconds: float = limits.PROXY_WAIT_SECONDS_MAX,
     ) -> None:
         """Wait until `ready(proxy)`, asked whenever something has happened."""
         with self._news:

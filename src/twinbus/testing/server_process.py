@@ -22,11 +22,10 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
+from twinbus import limits
 from twinbus.core.sas import DEV_KEY_NAME, DEV_KEY_TEXT
 from twinbus.testing.namespace import HOST, NAME, Entities, config_text
 
-_READY_SECONDS_MAX = 60.0
-_STOP_SECONDS_MAX = 30.0
 _KINDS = ("amqp", "amqps", "http", "https")
 
 
@@ -148,9 +147,9 @@ class ServerProcess:
         """Ask it to end, as an administrator does; gives its exit code."""
         self._signal(signal.SIGTERM)
         self._signal(signal.SIGCONT)
-        return self._reap(_STOP_SECONDS_MAX)
+        return self._reap(limits.TESTING_STOP_SECONDS_MAX)
 
-    def died(self, timeout_seconds: float = _STOP_SECONDS_MAX) -> bool:
+    def died(self, timeout_seconds: float = limits.TESTING_STOP_SECONDS_MAX) -> bool:
         """Wait for its end, if it is about to end by itself."""
         assert self._process is not None
         try:
@@ -202,7 +201,7 @@ class ServerProcess:
         out = self._process.stdout
         assert out is not None
         line = b""
-        until = monotonic() + _READY_SECONDS_MAX
+        until = monotonic() + limits.TESTING_READY_SECONDS_MAX
         while not line.endswith(b"\n"):
             left = until - monotonic()
             if left <= 0 or not select.select([out], [], [], left)[0]:

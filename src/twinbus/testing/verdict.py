@@ -11,8 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-# Enough to see a pattern; the counts are exact in any case.
-EXAMPLES_MAX = 20
+from twinbus import limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +112,7 @@ class Verdict:
         """Note one broken promise; only the first few of a kind keep their text."""
         assert kind in KINDS
         self.broken[kind] += 1
-        if self.broken[kind] <= EXAMPLES_MAX:
+        if self.broken[kind] <= limits.VERDICT_EXAMPLES_MAX:
             self.findings.append(Finding(kind, queue, key, text))
 
     def text(self, examples: int = 3) -> str:

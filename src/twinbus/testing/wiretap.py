@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from twinbus import limits
 from twinbus.client.message import Message
 from twinbus.core.names import strip_uri
 from twinbus.errors import PeerError
@@ -38,7 +39,6 @@ from twinbus.wire.performatives import (
     Transfer,
 )
 
-_FRAME_BYTES_MAX = 1 << 24
 _SETTLEMENTS = {
     Accepted: "complete",
     Rejected: "dead_letter",
@@ -88,7 +88,9 @@ class _Connection:
         self._tap = tap
         kind = "secondary" if tap.backlog else "primary"
         self._link_name = f"{kind}/{number}"
-        self._readers = {side: FrameReader(_FRAME_BYTES_MAX) for side in _SIDES}
+        self._readers = {
+            side: FrameReader(limits.WIRETAP_FRAME_BYTES_MAX) for side in _SIDES
+        }
         for reader in self._readers.values():
             reader.expect_header()
         # The client's channel, by the server's.

@@ -69,8 +69,6 @@ from twinbus.wire.session import Session, SessionState
 
 MECHANISMS = ("MSSBCBS", "ANONYMOUS")
 _SASL_OK, _SASL_AUTH = 0, 1
-# Larger frames than this gain nothing, and a peer may announce 4 GiB.
-_FRAME_BYTES_OUT_MAX = 1024 * 1024
 _SASL_FRAME = 1
 
 
@@ -285,7 +283,7 @@ class Connection:
             raise FrameError("The first frame must be an open.")
         self.state = ConnectionState.OPEN
         self.peer_open = performative
-        size = min(performative.max_frame_size, _FRAME_BYTES_OUT_MAX)
+        size = min(performative.max_frame_size, limits.FRAME_BYTES_OUT_MAX)
         self.peer_frame_bytes = max(size, limits.FRAME_BYTES_MIN)
         return Opened(performative)
 

@@ -16,12 +16,10 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from twinbus import limits
 from twinbus.errors import Bug, ClientUnusable
 
 _T = TypeVar("_T")
-# How often a waiting caller looks whether the thread is still there.
-_LOOK_SECONDS = 1.0
-_STOP_SECONDS = 5.0
 
 
 class LoopThread:
@@ -60,7 +58,7 @@ class LoopThread:
             return
         _stop(loop)
         if thread is not threading.current_thread():
-            thread.join(_STOP_SECONDS)
+            thread.join(limits.CLIENT_THREAD_STOP_SECONDS)
 
     def _started(self) -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
         if self._pid != os.getpid():
@@ -86,7 +84,7 @@ class LoopThread:
 def _wait(future: Future[_T], thread: threading.Thread) -> _T:
     while True:
         try:
-            return future.result(_LOOK_SECONDS)
+            return future.result(limits.CLIENT_THREAD_LOOK_SECONDS)
         except TimeoutError:
             if future.done():
                 # The call's own, or it ended just now.
@@ -107,7 +105,9 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
         for task in tasks:
             task.cancel()
         if tasks:
-            loop.run_until_complete(asyncio.wait(tasks, timeout=_STOP_SECONDS))
+            loop.run_until_complete(
+                asyncio.wait(tasks, timeout=limits.CLIENT_THREAD_STOP_SECONDS)
+            )
         loop.run_until_complete(loop.shutdown_asyncgens())
     finally:
         loop.close()

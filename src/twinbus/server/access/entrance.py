@@ -29,13 +29,6 @@ log = logging.getLogger("twinbus.listener")
 
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 
-# How long to wait when the system gives out no more sockets.
-_PAUSE_SECONDS = 0.5
-# Sockets that are taken over from the system in one turn of the loop; 0.2 ms.
-_ACCEPTS_PER_TURN = 16
-# Those who gave up while they waited, and are only closed; 0.5 ms.
-_LOOKS_PER_TURN = 64
-
 
 class Room:
     """Sockets that wait, by the address that they come from."""
@@ -67,7 +60,7 @@ class Room:
 
     def take_alive(self) -> socket.socket | None:
         """The next one that has not given up; not more than some are looked at."""
-        for _ in range(min(self._count, _LOOKS_PER_TURN)):
+        for _ in range(min(self._count, limits.ADMISSION_LOOKS_PER_TURN_MAX)):
             taken = self.take()
             if _is_alive(taken):
                 return taken
@@ -78,7 +71,7 @@ class Room:
         """Send some away: of the longest line those who have waited longest."""
         address = max(self._by_address, key=lambda one: len(self._by_address[one]))
         line = self._by_address[address]
-        for _ in range(min(len(line), _ACCEPTS_PER_TURN)):
+        for _ in range(min(len(line), limits.ACCEPTS_PER_TURN_MAX)):
             line.popleft().close()
             self._count -= 1
         if not line:
@@ -143,7 +136,7 @@ class Entrance:
 
     def _accept(self) -> None:
         """Somebody knocks."""
-        for _ in range(_ACCEPTS_PER_TURN):
+        for _ in range(limits.ACCEPTS_PER_TURN_MAX):
             try:
                 accepted, address = self._bound.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -151,7 +144,7 @@ class Entrance:
             except OSError as error:
                 # No more files, or no memory: it stays so until somebody goes.
                 log.warning("no client can come in: %s", error.strerror)
-                self._wait(_PAUSE_SECONDS)
+                self._wait(limits.ACCEPT_PAUSE_SECONDS)
                 break
             if len(self._room) >= self._room_max:
                 # Otherwise all addresses would wait behind the one that fills it.

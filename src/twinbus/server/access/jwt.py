@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("twinbus.jwt")
 
 _BASE64URL = re.compile(r"[A-Za-z0-9_-]*")
-# Smaller keys are not to be trusted any more.
-_RSA_BITS_MIN = 2048
 _ES256_BYTES = 64
 
 _MALFORMED = "The bearer token is not a JSON web token. Check how it was made."
@@ -263,7 +261,7 @@ def read_keys(path: Path) -> dict[str, PublicKey]:
         except (ValueError, KeyError, TypeError, Unauthorized) as fault:
             raise ConfigError(
                 f"{path}: keys[{index}] ('{kid}') cannot be used. RSA keys of "
-                f"{_RSA_BITS_MIN} bits and more and EC keys on P-256 can."
+                f"{limits.RSA_KEY_BITS_MIN} bits and more and EC keys on P-256 can."
             ) from fault
     if not keys:
         raise ConfigError(f"{path}: has no RSA or EC key that signs.")
@@ -278,7 +276,7 @@ def _read_rsa(key: Mapping[str, Any]) -> PublicKey:
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicNumbers
 
     public = RSAPublicNumbers(_number(key, "e"), _number(key, "n")).public_key()
-    if public.key_size < _RSA_BITS_MIN:
+    if public.key_size < limits.RSA_KEY_BITS_MIN:
         raise ValueError
     return public
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from twinbus import limits
 from twinbus.errors import ConfigError
 
 # Importing it takes longer than the rest of a start, so only those who need it do.
@@ -27,11 +28,6 @@ if TYPE_CHECKING:
 CA_FILE = "ca.pem"
 
 _CA_NAME = "twinbus development authority"
-# Clients on several systems refuse server certificates that live longer.
-_SERVER_DAYS = 730
-# Long enough that nobody has to trust a new authority while a project lives.
-_CA_DAYS = 3650
-_RENEW_DAYS = 30
 # Machines whose clocks differ a little should agree that it is valid already.
 _BACKDATE = dt.timedelta(hours=1)
 
@@ -133,12 +129,12 @@ def _authority(
             raise ConfigError(
                 f"{key_file} is damaged. Remove {folder} and start again."
             )
-        if _ends(_load(file)) - now > dt.timedelta(days=_SERVER_DAYS):
+        if _ends(_load(file)) - now > dt.timedelta(days=limits.CERTIFICATE_DAYS):
             return _load(file), known
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, _CA_NAME)])
     usage = _usage(key_cert_sign=True, crl_sign=True)
-    builder = _builder(name, name, now, _CA_DAYS)
+    builder = _builder(name, name, now, limits.CA_CERTIFICATE_DAYS)
     builder = builder.public_key(key.public_key())
     builder = builder.add_extension(x509.BasicConstraints(True, 0), critical=True)
     builder = builder.add_extension(usage, critical=True)
@@ -158,7 +154,7 @@ def _make_server(
 
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "twinbus")])
-    builder = _builder(name, authority[0].subject, now, _SERVER_DAYS)
+    builder = _builder(name, authority[0].subject, now, limits.CERTIFICATE_DAYS)
     builder = builder.public_key(key.public_key())
     names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
     for extension, critical in (
@@ -188,7 +184,9 @@ def _is_good(
         certificate.verify_directly_issued_by(authority)
     except (InvalidSignature, ValueError, TypeError):
         return False
-    is_fresh = _ends(certificate) - now > dt.timedelta(days=_RENEW_DAYS)
+    is_fresh = _ends(certificate) - now > dt.timedelta(
+        days=limits.CERTIFICATE_RENEW_DAYS
+    )
     return is_fresh and set(hosts) <= _names(certificate)
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from twinbus import limits
 from twinbus.errors import ConfigError
 from twinbus.server.access.entrance import Entrance, ProtocolFactory
 from twinbus.server.access.port import is_loopback
@@ -25,8 +26,6 @@ PLAIN_KINDS = frozenset({"amqp", "http"})
 TLS_KINDS = frozenset({"amqps", "https"})
 HTTP_KINDS = frozenset({"http", "https"})
 
-# As many as the kernel takes by default: a fleet that comes back connects at once.
-_BACKLOG = 4096
 _PORT_MAX = 65535
 
 
@@ -102,7 +101,7 @@ def bind(host: str, port: int, kind: str) -> socket.socket:
 def queue(bound: socket.socket, kind: str) -> None:
     """Let clients wait in line until `listen` serves them."""
     try:
-        bound.listen(_BACKLOG)
+        bound.listen(limits.LISTEN_BACKLOG_SOCKETS_MAX)
     except OSError as error:
         # Two sockets can be bound to one port, but only one of them can listen.
         host, port = bound.getsockname()[:2]

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from twinbus import limits
 from twinbus.clock import Clock, SystemClock
 from twinbus.core import names, sas
 from twinbus.core.rights import JwtOptions
@@ -46,9 +47,6 @@ log = logging.getLogger("twinbus.server")
 
 _EVERY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 - to compare with
 _HTTP = "twinbus.server.http.server"
-# How long slow readers keep a stopping server, and how often it looks.
-_CLOSE_SECONDS_MAX = 2.0
-_CLOSE_POLL_SECONDS = 0.01
 
 Connect = Callable[[NamespacePort], asyncio.Protocol]
 
@@ -297,10 +295,10 @@ async def _close_connections(ports: Sequence[NamespacePort]) -> None:
         for connection in list(port.connections):
             connection.close(error)
     loop = asyncio.get_running_loop()
-    end = loop.time() + _CLOSE_SECONDS_MAX
+    end = loop.time() + limits.SERVER_CLOSE_SECONDS_MAX
     # Connections come and go by themselves, so there is no event to wait for.
     while any(p.connections for p in ports) and loop.time() < end:  # noqa: ASYNC110
-        await asyncio.sleep(_CLOSE_POLL_SECONDS)
+        await asyncio.sleep(limits.SERVER_CLOSE_POLL_SECONDS)
     for port in ports:
         for connection in list(port.connections):
             connection.drop("it has not read the end")

@@ -13,24 +13,14 @@ import os
 import sqlite3
 from pathlib import Path
 
+from twinbus import limits
 from twinbus.errors import ConfigError, StoreFault
 from twinbus.store.migrations import pending
 
 FILE_NAME = "messages.db"
 LOCK_NAME = "messages.lock"
-# Twice as fast for messages of 1 KiB as the default of 4,096: fewer page splits.
-PAGE_BYTES = 8192
-# The write-ahead log goes into the database file after this many pages (32 MiB). More
-# saves nothing that can be measured, and the commit that does it waits longer.
-CHECKPOINT_PAGES = 4000
-# The page cache is the store's only memory that depends on the depth of a queue.
-CACHE_KIB = 32_000
-# A backup program may hold the file for a moment.
-BUSY_SECONDS = 1.0
 # STRICT tables and RETURNING need it.
 SQLITE_VERSION_MIN = (3, 37, 0)
-# What `recover` writes to prove that there is space again.
-PROBE_BYTES = 64 * 1024
 
 _FULL = (
     "The disk is full: {where} cannot grow. Nothing of this was accepted. "
@@ -89,7 +79,7 @@ class SqliteFile:
             _keep_private(self._folder / FILE_NAME)
         connection = sqlite3.connect(
             ":memory:" if self._folder is None else self._folder / FILE_NAME,
-            timeout=BUSY_SECONDS,
+            timeout=limits.SQLITE_BUSY_SECONDS,
             isolation_level=None,
             check_same_thread=False,
             cached_statements=512,
@@ -187,15 +177,16 @@ def _make_durable(folder: Path) -> None:
 
 
 def _set_up(connection: sqlite3.Connection) -> None:
+    checkpoint_bytes = limits.SQLITE_CHECKPOINT_PAGES * limits.SQLITE_PAGE_BYTES
     for pragma in (
         # Only a database without tables takes the page size.
-        f"page_size = {PAGE_BYTES}",
+        f"page_size = {limits.SQLITE_PAGE_BYTES}",
         "journal_mode = WAL",
         # Each commit is synced. With NORMAL a power loss takes accepted messages.
         "synchronous = FULL",
-        f"wal_autocheckpoint = {CHECKPOINT_PAGES}",
-        f"journal_size_limit = {2 * CHECKPOINT_PAGES * PAGE_BYTES}",
-        f"cache_size = {-CACHE_KIB}",
+        f"wal_autocheckpoint = {limits.SQLITE_CHECKPOINT_PAGES}",
+        f"journal_size_limit = {2 * checkpoint_bytes}",
+        f"cache_size = {-limits.SQLITE_CACHE_KIB}",
         "temp_store = MEMORY",
         "foreign_keys = OFF",
         # A damaged page is an error at once, not a wrong answer later.
@@ -224,6 +215,6 @@ def _probe(connection: sqlite3.Connection) -> None:
     name = "twinbus.probe"
     connection.execute(
         "INSERT OR REPLACE INTO setting VALUES (?, hex(zeroblob(?)))",
-        (name, PROBE_BYTES // 2),
+        (name, limits.STORE_PROBE_BYTES // 2),
     )
     connection.execute("DELETE FROM setting WHERE name = ?", (name,))

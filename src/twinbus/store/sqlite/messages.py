@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from twinbus import limits
 from twinbus.errors import MessageNotFound, QuotaExceeded
 from twinbus.store.base import (
     FOREVER_MS,
@@ -29,8 +30,6 @@ _SQL = load("sqlite", "messages", "locks", "sessions", "containers")
 
 
 NONCE_MAX = (1 << 63) - 1
-# Messages in a row that are worth three statements of their own when they settle.
-RUN_MIN = 4
 
 
 class Messages(Rows):
@@ -282,7 +281,7 @@ class Messages(Rows):
         answers: list[bool] = []
         others: list[Lock] = []
         for run in _runs(locks):
-            if len(run) < RUN_MIN and len(run) < len(locks):
+            if len(run) < limits.STORE_RUN_MESSAGES_MIN and len(run) < len(locks):
                 others += run
                 continue
             # In order, because a lock may be named twice.
