@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.run import Run, served
-from twinbus.cli.serve import Given, options_from
+from twinbus.cli.serve import ServeOptions, options_from
 from twinbus.errors import ConfigError
 
 FREE = ("--amqp-port", "0", "--http-port", "0")
@@ -30,7 +30,7 @@ EMULATOR = {
 }
 
 
-def given(**changes: object) -> Given:
+def given(**changes: object) -> ServeOptions:
     values: dict[str, object] = {
         "names": ["contoso"],
         "dev": False,
@@ -44,7 +44,7 @@ def given(**changes: object) -> Given:
         "tls_hosts": [],
         "message_rate": None,
     }
-    return Given(**{**values, **changes})  # type: ignore[arg-type]
+    return ServeOptions(**{**values, **changes})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -12,7 +12,7 @@ from tests.client.peer import Peer, peering
 from tests.client.site import QUEUE, Site, message
 from twinbus.client.connection import Connection
 from twinbus.client.credentials import SasKey
-from twinbus.client.outcome import Errand
+from twinbus.client.outcome import TaskOutcome
 from twinbus.client.sender import Sender
 from twinbus.client.sending import SendLink
 from twinbus.client.transport.endpoint import Endpoint
@@ -311,10 +311,10 @@ async def test_any_work_has_an_outcome() -> None:
         started.set()
         await ended.wait()
 
-    outcome = Errand(work())
+    outcome = TaskOutcome(work())
     await started.wait()
     late = outcome.leave(Moved())
-    other = Errand(work())
+    other = TaskOutcome(work())
     other.cancel()
 
     ended.set()

@@ -16,8 +16,8 @@ from tests.server.strangers import until
 from twinbus import limits
 from twinbus.clock import SystemClock
 from twinbus.errors import ConfigError
-from twinbus.server.access.entrance import Room
 from twinbus.server.access.port import is_loopback
+from twinbus.server.access.entrance import WaitingSockets
 from twinbus.server.setup import listener
 from twinbus.server.setup.certificates import TlsOptions, prepare
 from twinbus.server.setup.listener import ListenOptions
@@ -267,7 +267,7 @@ async def test_when_there_are_no_more_files_clients_wait() -> None:
 
 
 def test_addresses_take_turns_and_so_do_the_longest_and_the_shortest_wait() -> None:
-    room = Room()
+    room = WaitingSockets()
     sockets = {name: socket.socket() for name in ("a1", "a2", "a3", "a4", "b1", "b2")}
     for name, waiting in sockets.items():
         room.add(name[0], waiting)

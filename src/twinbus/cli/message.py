@@ -47,7 +47,7 @@ Wait = Annotated[float, typer.Option("--wait", help="Seconds to wait for message
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MessagePlace:
     """Where messages are taken from."""
 
     entity: str
@@ -204,7 +204,7 @@ def receive(
     known = ("complete", "abandon", "defer", "dead-letter")
     if settle not in known:
         raise ConfigError(f"--settle {settle} is not one of {', '.join(known)}.")
-    place = Place(entity, subscription, session_id, dead_letter)
+    place = MessagePlace(entity, subscription, session_id, dead_letter)
     # Abandoned messages come again at once, so they are held until the end.
     held: list[ServiceBusReceivedMessage] = []
     count = 0
@@ -244,7 +244,7 @@ def peek(
     as_json: Json = False,
 ) -> None:
     """Look at messages without taking them."""
-    place = Place(entity, subscription, session_id, dead_letter)
+    place = MessagePlace(entity, subscription, session_id, dead_letter)
     shown: list[dict[str, Any]] = []
     with (
         connected(connection_string, ca_file) as client,
@@ -273,7 +273,7 @@ def purge(
     as_json: Json = False,
 ) -> None:
     """Delete all messages that can be received now."""
-    place = Place(entity, subscription, session_id, dead_letter)
+    place = MessagePlace(entity, subscription, session_id, dead_letter)
     confirm(
         f"delete all messages that can be received from {place} at "
         f"{authority_of(connection_string)}",

@@ -113,7 +113,7 @@ LogFormat = Annotated[str, typer.Option(help="text, or json: an object per line.
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class ServeOptions:
     """The options as they were given."""
 
     names: list[str]
@@ -158,7 +158,7 @@ def serve(
 
     Prints one JSON line when it is ready, with ports and connection strings.
     """
-    given = Given(
+    given = ServeOptions(
         names=namespace or [],
         dev=dev,
         data=data,
@@ -183,7 +183,7 @@ def serve(
     _run(options_from(given))
 
 
-def options_from(given: Given) -> ServerOptions:
+def options_from(given: ServeOptions) -> ServerOptions:
     """What the server is asked to be; refuses options that contradict each other."""
     from twinbus.server.access.port import is_loopback
     from twinbus.server.setup.certificates import TlsOptions
@@ -214,7 +214,7 @@ def options_from(given: Given) -> ServerOptions:
     )
 
 
-def _jwt(given: Given) -> JwtOptions | None:
+def _jwt(given: ServeOptions) -> JwtOptions | None:
     from twinbus.core.rights import AUDIENCE, JwtOptions
 
     if given.jwt_issuer is None and given.jwt_jwks is None:
@@ -230,7 +230,7 @@ def _jwt(given: Given) -> JwtOptions | None:
     return JwtOptions(given.jwt_issuer, given.jwt_jwks, audience)
 
 
-def _namespaces(given: Given) -> list[NamespaceConfig]:
+def _namespaces(given: ServeOptions) -> list[NamespaceConfig]:
     from twinbus.core.names import check_namespace_name
     from twinbus.server.broker.config import NamespaceConfig
     from twinbus.server.setup.config import load_config

@@ -13,7 +13,7 @@ import logging
 from twinbus import limits
 from twinbus.client.credentials import Token, TokenSource
 from twinbus.client.live import LiveConnection
-from twinbus.client.requests import Reply, RequestPair
+from twinbus.client.requests import ClientReply, RequestPair
 from twinbus.client.transport.deadline import Deadline, limit
 from twinbus.client.transport.shared import Shared
 from twinbus.clock import Clock
@@ -34,7 +34,7 @@ _CONDITIONS = {
 }
 
 
-class Claims:
+class ClientClaims:
     """What a connection has shown to its server."""
 
     def __init__(self, live: LiveConnection, source: TokenSource, clock: Clock) -> None:
@@ -132,7 +132,7 @@ class Claims:
                 self._schedule(audience, pause_seconds)
 
 
-def _check(reply: Reply) -> None:
+def _check(reply: ClientReply) -> None:
     status = reply.properties.get("status-code")
     if not isinstance(status, int):
         status = 500

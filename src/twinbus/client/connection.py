@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Self, TypeVar
 
 from twinbus import limits
-from twinbus.client.claims import Claims
+from twinbus.client.claims import ClientClaims
 from twinbus.client.credentials import credential_of, source_of
 from twinbus.client.live import LiveConnection
 from twinbus.client.management import Management
@@ -50,7 +50,7 @@ class Connection:
         self._name = name
         self._clock = clock or SystemClock()
         self._live: LiveConnection | None = None
-        self._claims: Claims
+        self._claims: ClientClaims
         self._opening = Shared(self._open)
         self._managements: dict[str, Management] = {}
         self._closed = False
@@ -182,7 +182,7 @@ class Connection:
     async def _open(self) -> LiveConnection:
         live = LiveConnection(self.endpoint, self._name)
         await live.open(self._say)
-        self._claims = Claims(live, self._source, self._clock)
+        self._claims = ClientClaims(live, self._source, self._clock)
         live.on_failed.append(self._claims.stop)
         self._live = live
         return live

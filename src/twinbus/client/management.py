@@ -13,7 +13,7 @@ from uuid import UUID
 
 from twinbus.client.live import LiveConnection
 from twinbus.client.message import Message
-from twinbus.client.requests import Reply, RequestPair
+from twinbus.client.requests import ClientReply, RequestPair
 from twinbus.client.rules import request_of, rule_of
 from twinbus.client.settlement import Settlement
 from twinbus.client.transport.deadline import Deadline
@@ -265,7 +265,7 @@ def _scheduled(message: bytes) -> dict[str, Any]:
     return entry
 
 
-def _read(reply: Reply) -> dict[str, Any]:
+def _read(reply: ClientReply) -> dict[str, Any]:
     """The body of a good answer; a bad one is raised with its condition."""
     status = reply.properties.get("statusCode")
     if not isinstance(status, int):

@@ -78,7 +78,7 @@ class Outcome:
             future.set_exception(error)
 
 
-class Errand(Outcome):
+class TaskOutcome(Outcome):
     """The outcome of something that runs in a task of its own."""
 
     __slots__ = ("_task",)

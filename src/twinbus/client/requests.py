@@ -14,7 +14,7 @@ from typing import Any
 from twinbus import limits
 from twinbus.client.link import LiveLink
 from twinbus.client.live import LiveConnection
-from twinbus.client.sending import Sending, SendLink
+from twinbus.client.sending import DeliveryOutcome, SendLink
 from twinbus.client.transport.deadline import Deadline, answer
 from twinbus.errors import DeadlineExceeded, OutcomeUnknown, RemoteError, TwinbusError
 from twinbus.wire.codec import decode
@@ -33,7 +33,7 @@ from twinbus.wire.session import Session
 _pairs = itertools.count(1)
 
 
-class Reply:
+class ClientReply:
     """An answer: what it answers, its properties and its body."""
 
     __slots__ = ("body", "correlation_id", "properties")
@@ -106,7 +106,7 @@ class RequestPair:
 
     async def request(
         self, properties: dict[str, Any], body: Any, deadline: Deadline
-    ) -> Reply:
+    ) -> ClientReply:
         """Ask and wait for the answer, whatever it says."""
         key = f"{self._name}-{next(self._numbers)}"
         payload = sections.encode_request(self._name, properties, body, key)
@@ -131,14 +131,14 @@ class RequestPair:
 
 
 def _unanswered(
-    sending: Sending, error: RemoteError | DeadlineExceeded
+    sending: DeliveryOutcome, error: RemoteError | DeadlineExceeded
 ) -> TwinbusError:
     if isinstance(error, OutcomeUnknown) or not sending.sent:
         return error
     return OutcomeUnknown(error)
 
 
-def _refuse(sent: asyncio.Future[None], reply: asyncio.Future[Reply]) -> None:
+def _refuse(sent: asyncio.Future[None], reply: asyncio.Future[ClientReply]) -> None:
     """A request that was refused will not be answered."""
     error = None if sent.cancelled() else sent.exception()
     if error is not None and not reply.done():
@@ -150,11 +150,11 @@ class _ReplyLink(LiveLink):
 
     def __init__(self, live: LiveConnection, session: Session) -> None:
         super().__init__(live, session)
-        self._expected: dict[str, asyncio.Future[Reply]] = {}
+        self._expected: dict[str, asyncio.Future[ClientReply]] = {}
 
-    def expect(self, key: str) -> asyncio.Future[Reply]:
+    def expect(self, key: str) -> asyncio.Future[ClientReply]:
         """A future for the reply to a request."""
-        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[ClientReply] = asyncio.get_running_loop().create_future()
         if self.failure is not None:
             future.set_exception(self.failure)
         self._expected[key] = future
@@ -169,7 +169,7 @@ class _ReplyLink(LiveLink):
         if not delivery.settled:
             number = delivery.delivery_id
             self.link.session.answer(number, number, ACCEPTED)
-        reply = Reply(delivery.payload)
+        reply = ClientReply(delivery.payload)
         future = self._expected.get(str(reply.correlation_id))
         if future is not None and not future.done():
             future.set_result(reply)

@@ -27,7 +27,7 @@ of the caller, and its `Outcome` (`outcome.py`) ends as `send` would:
                                    # future, ends as it does. Look at its exception.
 
 All of it is for the event loop of the connection. `leave` returns `outcome.future` as
-it is if that has ended. `Errand(coroutine)` is an outcome of anything else that is
+it is if that has ended. `TaskOutcome(coroutine)` is an outcome of anything else that is
 awaited, such as `management.schedule(...)`.
 """
 
@@ -40,8 +40,8 @@ from typing import TYPE_CHECKING, Self
 
 from twinbus import limits
 from twinbus.client.live import LiveConnection
-from twinbus.client.outcome import Errand, Outcome
-from twinbus.client.sending import Sending, SendLink
+from twinbus.client.outcome import Outcome, TaskOutcome
+from twinbus.client.sending import DeliveryOutcome, SendLink
 from twinbus.client.transport.deadline import Deadline
 from twinbus.client.transport.shared import Shared
 from twinbus.errors import RemoteError, SendRefused
@@ -171,7 +171,7 @@ def _room(link: SendLink) -> LinkLimits:
     return LinkLimits(most, min(int(batch), most))
 
 
-class _Linking(Errand):
+class _Linking(TaskOutcome):
     """A send that has to wait for its link."""
 
     __slots__ = ("_inner",)
@@ -199,7 +199,7 @@ class _Several(Outcome):
 
     __slots__ = ("_failures", "_left", "_parcels", "_sendings")
 
-    def __init__(self, parcels: list[Parcel], sendings: list[Sending]) -> None:
+    def __init__(self, parcels: list[Parcel], sendings: list[DeliveryOutcome]) -> None:
         super().__init__()
         self._parcels = parcels
         self._sendings = sendings

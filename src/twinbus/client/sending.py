@@ -29,7 +29,7 @@ from twinbus.wire.performatives import Accepted, Rejected
 from twinbus.wire.session import Session
 
 
-class Sending(Outcome):
+class DeliveryOutcome(Outcome):
     """One delivery on its way."""
 
     __slots__ = ("deadline", "form", "link", "payload", "sent", "turn")
@@ -100,9 +100,9 @@ class SendLink(LiveLink):
         super().__init__(live, session)
         self.loop = asyncio.get_running_loop()
         # All that have no outcome yet, in the order of submission: they fail in order.
-        self.pending: dict[Sending, None] = {}
+        self.pending: dict[DeliveryOutcome, None] = {}
         # Those that were not sent yet, in the order of submission; any may leave.
-        self._waiting: OrderedDict[Sending, None] = OrderedDict()
+        self._waiting: OrderedDict[DeliveryOutcome, None] = OrderedDict()
         self._tag = 0
         self._timer: asyncio.TimerHandle | None = None
         # When the timer fires: no deadline is earlier.
@@ -110,9 +110,9 @@ class SendLink(LiveLink):
 
     def submit(
         self, payload: bytes, form: int = 0, deadline: Deadline | None = None
-    ) -> Sending:
+    ) -> DeliveryOutcome:
         """Put a message on its way. Without a deadline, its caller takes it back."""
-        sending = Sending(self, payload, form, deadline)
+        sending = DeliveryOutcome(self, payload, form, deadline)
         if self.failure is not None:
             sending.fail(self.failure)
             return sending
@@ -127,12 +127,12 @@ class SendLink(LiveLink):
             self._transfer(sending)
         return sending
 
-    def _withdraw(self, sending: Sending) -> None:
+    def _withdraw(self, sending: DeliveryOutcome) -> None:
         if sending.future.cancelled() and not sending.sent:
             self._waiting.pop(sending, None)
             self.pending.pop(sending, None)
 
-    def _transfer(self, sending: Sending) -> None:
+    def _transfer(self, sending: DeliveryOutcome) -> None:
         live = self.live
         self._tag = tag = (self._tag + 1) & 0xFFFFFFFF
         sending.sent = True

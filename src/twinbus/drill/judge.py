@@ -16,7 +16,7 @@ from typing import Any
 from twinbus import limits
 from twinbus.drill.plan import ENTITIES, Plan, rules
 from twinbus.testing.events import Event, load
-from twinbus.testing.history_health import Health
+from twinbus.testing.history_health import PairHealth
 from twinbus.testing.history_paired import PairedReport, check_paired
 from twinbus.testing.verdict import KINDS
 
@@ -81,7 +81,7 @@ def _not_shown(plan: Plan, events: Sequence[Event]) -> list[str]:
     pairing = [event for event in events if event.op == "pairing"]
     spans = [
         (process, path)
-        for process, path, span in Health(pairing).spans()
+        for process, path, span in PairHealth(pairing).spans()
         if span.failed_over
     ]
     found = []

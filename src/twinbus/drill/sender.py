@@ -43,7 +43,7 @@ _STATES = {
 }
 
 
-class Sending:
+class SenderWork:
     """One sender process at work."""
 
     def __init__(self, job: Line) -> None:
@@ -146,7 +146,7 @@ class Sending:
 async def play(stage: Stage, job: Line) -> None:
     """Pair, wait for the word, send, and say how it goes."""
     random.seed(f"{job['plan']['seed']}/{job['number']}/library")
-    work = Sending(job)
+    work = SenderWork(job)
     make = partial(
         MessagingFactory.from_connection_string,
         try_timeout=limits.DRILL_ATTEMPT_SECONDS,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from twinbus.drill.plan import ENTITIES
 from twinbus.drill.scene import Phase, Sample
 from twinbus.testing.events import Event
-from twinbus.testing.history_health import Health
+from twinbus.testing.history_health import PairHealth
 
 SUSPECT = "suspect"
 FAILED_OVER = "failed over"
@@ -85,7 +85,7 @@ def timeline_of(
 def _stretches(
     events: Iterable[Event], at: Callable[[float], float]
 ) -> dict[str, list[Stretch]]:
-    health = Health(event for event in events if event.op == "pairing")
+    health = PairHealth(event for event in events if event.op == "pairing")
     raw: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for _, path, span in health.spans():
         over = min(span.failed_over_at, span.end_at)

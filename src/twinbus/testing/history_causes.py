@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from twinbus.testing.copies import NEVER
 from twinbus.testing.events import Event
-from twinbus.testing.history_health import Health
+from twinbus.testing.history_health import PairHealth
 from twinbus.testing.history_wire import Trail, Wire
 from twinbus.testing.verdict import Verdict
 
@@ -34,7 +34,7 @@ SYPHON_DISTURBED = "the syphon was disturbed"
 class Occasions:
     """When something may have gone wrong, for those who have no tap."""
 
-    health: Health
+    health: PairHealth
     # When syphons were killed or cut off, sorted.
     disturbed_at: Sequence[float]
     # When the last copy arrived, if anybody knows.

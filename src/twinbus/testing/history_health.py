@@ -43,7 +43,7 @@ class Span:
         return self.failed_over_at < NEVER
 
 
-class Health:
+class PairHealth:
     """All spans, by process and path. Asked in O(log n)."""
 
     def __init__(self, events: Iterable[Event]) -> None:

@@ -39,7 +39,7 @@ from twinbus.testing.history_causes import (
     reasons,
     told_at,
 )
-from twinbus.testing.history_health import Health
+from twinbus.testing.history_health import PairHealth
 from twinbus.testing.history_report import PairedReport
 from twinbus.testing.history_wire import Wire
 from twinbus.testing.verdict import QueueRules, Rules, Verdict
@@ -101,7 +101,7 @@ class _Case:
         self._backlogs: dict[str, bool] = {}
         primary = [event for event in history if self._is_of_primary(event)]
         self.index = Index(primary, _without_copies(rules.namespace))
-        self.health = Health(self.pairing)
+        self.health = PairHealth(self.pairing)
         self.wire = Wire(self._wired, rules.wire_slack_ms)
         for event in self.waiting:
             for queue in rules.namespace.destinations(event.path):

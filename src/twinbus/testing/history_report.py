@@ -15,7 +15,7 @@ from typing import Any
 
 from twinbus.testing.copies import NEVER
 from twinbus.testing.events import Event
-from twinbus.testing.history_health import Health
+from twinbus.testing.history_health import PairHealth
 from twinbus.testing.verdict import Verdict
 
 PRIMARY = "primary"
@@ -60,7 +60,7 @@ class PairedReport:
             seconds = (send.end_at - send.invoke_at) / 1000
             self.send_seconds_max = max(self.send_seconds_max, seconds)
 
-    def add_spans(self, health: Health, faults: Sequence[Event]) -> None:
+    def add_spans(self, health: PairHealth, faults: Sequence[Event]) -> None:
         """Measure how long entities took to fail over and back."""
         for process, _, span in health.spans():
             if not span.failed_over:

@@ -61,7 +61,7 @@ class _Speed:
             await asyncio.sleep(seconds)
 
 
-class _Connection:
+class _ProxiedConnection:
     """One client, and the server that it wants."""
 
     def __init__(self, proxy: FaultyProxy, client: socket.socket, number: int) -> None:
@@ -206,7 +206,7 @@ class FaultyProxy:
         self._tap = tap
         self._fault: Fault | None = None
         self._left: int | None = None
-        self._connections: dict[int, _Connection] = {}
+        self._connections: dict[int, _ProxiedConnection] = {}
         self._accepted = 0
         self._strikes = 0
         self._news = threading.Condition()
@@ -324,7 +324,7 @@ class FaultyProxy:
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with self._news:
                 self._accepted += 1
-                connection = _Connection(self, client, self._accepted)
+                connection = _ProxiedConnection(self, client, self._accepted)
                 self._connections[connection.number] = connection
                 self._news.notify_all()
             self._arm_one(connection)
@@ -335,7 +335,7 @@ class FaultyProxy:
         for connection in list(self._connections.values()):
             self._arm_one(connection)
 
-    def _arm_one(self, connection: _Connection) -> None:
+    def _arm_one(self, connection: _ProxiedConnection) -> None:
         if self._fault is None or self._left == 0:
             return
         if self._left is not None:
@@ -373,7 +373,7 @@ class FaultyProxy:
             self._strikes += 1
             self._news.notify_all()
 
-    def _gone(self, connection: _Connection) -> None:
+    def _gone(self, connection: _ProxiedConnection) -> None:
         self._tapped(connection.number, "", b"", 0)
         with self._news:
             self._connections.pop(connection.number, None)

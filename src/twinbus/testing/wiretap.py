@@ -55,7 +55,7 @@ class Wiretap:
         self.process = process
         # Whether it is the namespace that holds the backlog queues.
         self.backlog = backlog
-        self._connections: dict[int, _Connection] = {}
+        self._connections: dict[int, _TappedConnection] = {}
 
     def __call__(self, number: int, side: str, data: bytes, came_ms: int) -> None:
         connection = self._connections.get(number)
@@ -65,7 +65,7 @@ class Wiretap:
                 connection.end()
             return
         if connection is None:
-            connection = self._connections[number] = _Connection(self, number)
+            connection = self._connections[number] = _TappedConnection(self, number)
         connection.came_ms = came_ms
         connection.hear(side, data)
 
@@ -81,7 +81,7 @@ class _Link:
     payload: list[bytes] = field(default_factory=list)
 
 
-class _Connection:
+class _TappedConnection:
     """One connection of the process."""
 
     def __init__(self, tap: Wiretap, number: int) -> None:

@@ -26,7 +26,7 @@ Read = Callable[[Buffer, int, Allowance], tuple[Any, int]]
 Write = Callable[[bytearray, Any], None]
 
 
-class Kind:
+class FieldKind:
     """How a field is read and written. A read starts at the constructor byte."""
 
     __slots__ = ("mandatory", "read", "write")
@@ -36,9 +36,9 @@ class Kind:
         self.write = write
         self.mandatory = mandatory
 
-    def required(self) -> Kind:
+    def required(self) -> FieldKind:
         """The same type, for a field that must be given."""
-        return Kind(self.read, self.write, mandatory=True)
+        return FieldKind(self.read, self.write, mandatory=True)
 
 
 # -- reading -----------------------------------------------------------------------
@@ -183,15 +183,15 @@ def _write_fields(out: bytearray, value: dict[Any, Any]) -> None:
 
 # -- the kinds ---------------------------------------------------------------------
 
-BOOLEAN = Kind(_read_boolean, encoder.write_boolean)
-UBYTE = Kind(_read_ubyte, encoder.write_ubyte)
-USHORT = Kind(_read_ushort, encoder.write_ushort)
-UINT = Kind(_read_uint, encoder.write_uint)
-ULONG = Kind(_read_ulong, encoder.write_ulong)
-STRING = Kind(_read_string, encoder.write_string)
-SYMBOL = Kind(read_symbol, encoder.write_symbol)
-SYMBOLS = Kind(_read_symbols, _write_symbols)
-BINARY = Kind(_read_binary, encoder.write_binary)
-TAG = Kind(_read_tag, encoder.write_binary)
-MAP = Kind(_read_map, encoder.write_map)
-FIELDS = Kind(_read_map, _write_fields)
+BOOLEAN = FieldKind(_read_boolean, encoder.write_boolean)
+UBYTE = FieldKind(_read_ubyte, encoder.write_ubyte)
+USHORT = FieldKind(_read_ushort, encoder.write_ushort)
+UINT = FieldKind(_read_uint, encoder.write_uint)
+ULONG = FieldKind(_read_ulong, encoder.write_ulong)
+STRING = FieldKind(_read_string, encoder.write_string)
+SYMBOL = FieldKind(read_symbol, encoder.write_symbol)
+SYMBOLS = FieldKind(_read_symbols, _write_symbols)
+BINARY = FieldKind(_read_binary, encoder.write_binary)
+TAG = FieldKind(_read_tag, encoder.write_binary)
+MAP = FieldKind(_read_map, encoder.write_map)
+FIELDS = FieldKind(_read_map, _write_fields)

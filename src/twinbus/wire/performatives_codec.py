@@ -31,7 +31,7 @@ from twinbus.wire.field_kinds import (
     UINT,
     ULONG,
     USHORT,
-    Kind,
+    FieldKind,
     read_symbol,
 )
 from twinbus.wire.performatives import (
@@ -75,7 +75,7 @@ class Spec:
 
     __slots__ = ("cls", "code", "defaults", "mandatory", "names", "reads", "writes")
 
-    def __init__(self, code: int, cls: type, kinds: dict[str, Kind]) -> None:
+    def __init__(self, code: int, cls: type, kinds: dict[str, FieldKind]) -> None:
         names = [item.name for item in fields(cls)]
         assert names == list(kinds), f"the table and {cls.__name__} differ"
         self.code = code
@@ -234,11 +234,11 @@ def encode_composite_into(out: bytearray, value: Composite) -> None:
 
 # -- tables ------------------------------------------------------------------------
 
-_ERROR = Kind(_read_error, encode_composite_into)
-_SOURCE = Kind(_read_source, encode_composite_into)
-_TARGET = Kind(_read_target, encode_composite_into)
-_OUTCOME = Kind(_read_outcome, encode_composite_into)
-_STATE = Kind(_read_state, encode_composite_into)
+_ERROR = FieldKind(_read_error, encode_composite_into)
+_SOURCE = FieldKind(_read_source, encode_composite_into)
+_TARGET = FieldKind(_read_target, encode_composite_into)
+_OUTCOME = FieldKind(_read_outcome, encode_composite_into)
+_STATE = FieldKind(_read_state, encode_composite_into)
 
 
 SPECS: dict[int, Spec] = {}
@@ -246,7 +246,7 @@ CODES: dict[str, int] = {}
 _SPECS_BY_CLASS: dict[type, Spec] = {}
 
 
-def _specify(descriptor: int, symbol: str, cls: type, **kinds: Kind) -> None:
+def _specify(descriptor: int, symbol: str, cls: type, **kinds: FieldKind) -> None:
     spec = Spec(descriptor, cls, kinds)
     SPECS[descriptor] = spec
     CODES[symbol] = descriptor

@@ -30,7 +30,7 @@ log = logging.getLogger("twinbus.listener")
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 
 
-class Room:
+class WaitingSockets:
     """Sockets that wait, by the address that they come from."""
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class Entrance:
         ms = limits.NEWCOMER_MS if tls is None else limits.NEWCOMER_TLS_MS
         self._pace_seconds = ms / 1000
         self._loop = asyncio.get_running_loop()
-        self._room = Room()
+        self._room = WaitingSockets()
         # Others need files too: the store, and those who are in.
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._room_max = max(1, min(limits.NEWCOMERS_WAITING_MAX, files // 4))

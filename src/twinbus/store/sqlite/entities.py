@@ -28,7 +28,7 @@ _SQL = load("sqlite", "entities")
 ENTITY_MAX = (1 << (63 - SEQUENCE_BITS)) - CONTAINERS_PER_ENTITY
 
 
-class Entities(Messages):
+class EntityRows(Messages):
     """The part of the store that keeps entities and counts."""
 
     @guarded

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
-from twinbus.store.sqlite.entities import Entities
+from twinbus.store.sqlite.entities import EntityRows
 from twinbus.store.sqlite.file import SqliteFile
 from twinbus.store.sqlite.sessions import Sessions
 from twinbus.store.sqlite.times import Times
@@ -30,7 +30,7 @@ def _random_nonce() -> int:
     return secrets.randbits(NONCE_BITS)
 
 
-class SqliteStore(Entities, Sessions, Times):
+class SqliteStore(EntityRows, Sessions, Times):
     """A shard in a SQLite file; implements `base.Store`."""
 
     @classmethod
