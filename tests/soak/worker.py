@@ -20,7 +20,7 @@ from tests.soak import plan, receiving, sending
 from tests.soak.plan import Orders
 from twinbus.aio import MessagingFactory, SendAvailabilityPairedNamespaceOptions
 from twinbus.testing.events import Recorder
-from twinbus.testing.history_health import record_pairing
+from twinbus.testing.history_evidence import record_pairing
 
 
 @asynccontextmanager

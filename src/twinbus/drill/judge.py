@@ -16,7 +16,7 @@ from typing import Any
 from twinbus import limits
 from twinbus.drill.plan import ENTITIES, Plan, rules
 from twinbus.testing.events import Event, load
-from twinbus.testing.history_health import PairHealth
+from twinbus.testing.history_evidence import PairHealth
 from twinbus.testing.history_paired import PairedReport, check_paired
 from twinbus.testing.verdict import KINDS
 

@@ -32,7 +32,7 @@ from twinbus.aio import (
 from twinbus.drill.plan import ENTITIES, PRIMARY_NAME, TOPIC, Plan, Shipment
 from twinbus.drill.stage import Line, Stage, act, say
 from twinbus.testing.history import Event, Recorder
-from twinbus.testing.history_health import record_pairing
+from twinbus.testing.history_evidence import record_pairing
 from twinbus.testing.traces import digest_of
 
 _STATES = {

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from twinbus.drill.plan import ENTITIES
 from twinbus.drill.scene import Phase, Sample
 from twinbus.testing.events import Event
-from twinbus.testing.history_health import PairHealth
+from twinbus.testing.history_evidence import PairHealth
 
 SUSPECT = "suspect"
 FAILED_OVER = "failed over"

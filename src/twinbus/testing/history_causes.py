@@ -15,8 +15,7 @@ from itertools import pairwise
 
 from twinbus.testing.copies import NEVER
 from twinbus.testing.events import Event
-from twinbus.testing.history_health import PairHealth
-from twinbus.testing.history_wire import Trail, Wire
+from twinbus.testing.history_evidence import PairHealth, Trail, Wire
 from twinbus.testing.verdict import Verdict
 
 # How reports name them.

@@ -39,9 +39,8 @@ from twinbus.testing.history_causes import (
     reasons,
     told_at,
 )
-from twinbus.testing.history_health import PairHealth
+from twinbus.testing.history_evidence import PairHealth, Wire
 from twinbus.testing.history_report import PairedReport
-from twinbus.testing.history_wire import Wire
 from twinbus.testing.verdict import QueueRules, Rules, Verdict
 from twinbus.wire.message.names import PING_CONTENT_TYPE
 

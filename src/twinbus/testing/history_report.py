@@ -15,7 +15,7 @@ from typing import Any
 
 from twinbus.testing.copies import NEVER
 from twinbus.testing.events import Event
-from twinbus.testing.history_health import PairHealth
+from twinbus.testing.history_evidence import PairHealth
 from twinbus.testing.verdict import Verdict
 
 PRIMARY = "primary"
