@@ -301,7 +301,7 @@ async def mangling(port: int, place: int, change: int) -> AsyncIterator[Mangler]
             await mangler.ended()
 
 
-async def test_whatever_a_server_says_the_client_raises_its_own_errors(
+async def test_changed_bytes_of_a_server_raise_only_our_errors(
     namespace: Site,
 ) -> None:
     chance = random.Random(20_260_102)

@@ -36,7 +36,7 @@ def test_all_messages_come_out_in_their_order(sizes: list[int]) -> None:
 
 
 @given(st.lists(st.integers(0, 3000), min_size=2, max_size=60))
-def test_no_two_neighbours_would_fit_into_one(sizes: list[int]) -> None:
+def test_neighbouring_batches_do_not_fit_into_one(sizes: list[int]) -> None:
     parcels = list(pack([message(b"x" * size) for size in sizes], ROOM))
 
     # What a section and an envelope add at most.
@@ -62,12 +62,12 @@ def test_a_message_may_be_larger_than_a_batch() -> None:
     assert [parcel.length for parcel in parcels] == [1, 2]
 
 
-def test_one_that_is_too_large_stops_all() -> None:
+def test_one_message_that_is_too_large_refuses_all() -> None:
     with pytest.raises(MessageTooLarge, match="Message 1 has"):
         next(pack([message(), message(b"x" * 5000)], ROOM))
 
 
-def test_a_batch_holds_only_so_many() -> None:
+def test_a_batch_has_a_bounded_message_count() -> None:
     sent = [b"\x00\x53\x75\xa0\x00"] * (limits.BATCH_MESSAGES_MAX + 1)
 
     parcels = list(pack(sent, LinkLimits(1 << 20, 1 << 20)))

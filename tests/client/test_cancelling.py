@@ -100,7 +100,9 @@ async def test_links_that_are_opened_and_closed(namespace: Site) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 3, 600])
-async def test_sends_on_a_link(namespace: Site, size: int) -> None:
+async def test_sends_on_a_link_survive_cancellation_at_every_step(
+    namespace: Site, size: int
+) -> None:
     client = namespace.client()
     sender = client.sender(QUEUE)
     await sender.open()
@@ -142,7 +144,7 @@ async def test_no_message_is_lost_by_a_receive(namespace: Site) -> None:
     assert await client.management(QUEUE).peek(1) == []
 
 
-async def test_what_is_done_with_messages(namespace: Site) -> None:
+async def test_settlements_survive_cancellation_at_every_step(namespace: Site) -> None:
     client = namespace.client()
     receiver = client.receiver(QUEUE)
     sender = client.sender(QUEUE)

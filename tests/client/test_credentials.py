@@ -113,7 +113,7 @@ async def test_a_token_credential_is_asked_for_the_scope_of_the_service(
     assert peer.tokens == ["token-1"]
 
 
-async def test_what_is_no_credential_is_refused_at_once(peer: Peer) -> None:
+async def test_an_invalid_credential_is_refused_at_once(peer: Peer) -> None:
     with pytest.raises(ArgumentError):
         client_of(peer, object())
 
@@ -252,7 +252,7 @@ async def test_a_credential_that_fails_says_whose_fault_it_is(
     assert failed.value.__cause__ is error
 
 
-async def test_a_credential_that_hangs_holds_nobody(peer: Peer) -> None:
+async def test_a_hanging_credential_ends_at_the_timeout(peer: Peer) -> None:
     asked = threading.Event()
     released = threading.Event()
 

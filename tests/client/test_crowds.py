@@ -123,7 +123,7 @@ def server(tmp_path: Path) -> ServerProcess:
     return ServerProcess(tmp_path, {"queues": [QUEUE]})
 
 
-async def test_what_was_accepted_outlives_kills_of_the_server(
+async def test_accepted_messages_survive_kills_of_the_server(
     server: ServerProcess,
 ) -> None:
     accepted: set[bytes] = set()

@@ -116,7 +116,7 @@ async def test_closing_ends_an_opening_that_is_under_way() -> None:
         await peer.until(lambda: not peer.open_connections)
 
 
-async def test_many_tasks_learn_together_that_nobody_listens() -> None:
+async def test_many_tasks_learn_that_the_port_is_closed() -> None:
     async with peering() as peer:
         port = peer.port
     async with Connection(Endpoint("127.0.0.1", port), SasKey("n", "k")) as client:
@@ -173,7 +173,9 @@ def test_a_connection_belongs_to_one_event_loop() -> None:
     asyncio.run(use_elsewhere())
 
 
-async def test_what_the_server_offers_is_told(namespace: Site) -> None:
+async def test_the_servers_capabilities_are_known_after_opening(
+    namespace: Site,
+) -> None:
     client = namespace.client()
     assert client.capabilities == []
     assert (client.container_id, client.properties) == ("", {})

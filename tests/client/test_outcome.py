@@ -87,7 +87,7 @@ async def test_nothing_to_send_is_accepted_at_once(namespace: Site) -> None:
     await sender.submit([])
 
 
-async def test_what_is_submitted_before_there_is_a_link_keeps_its_order() -> None:
+async def test_messages_submitted_before_the_link_keep_their_order() -> None:
     async with peering() as peer, client_of(peer) as client:
         sender = client.sender("q")
         outcomes = [sender.submit(message(b"%d" % number)) for number in range(50)]
@@ -102,7 +102,7 @@ async def test_what_is_submitted_before_there_is_a_link_keeps_its_order() -> Non
 
 @pytest.mark.parametrize("sent", SENDINGS)
 @pytest.mark.parametrize("stage", [stages.CBS_REPLY, stages.CREDIT, stages.OUTCOME])
-async def test_who_leaves_is_told_why_and_the_send_goes_on(
+async def test_leaving_raises_the_reason_and_the_send_goes_on(
     sent: bytes | list[bytes], stage: str
 ) -> None:
     async with peering(stage) as peer, client_of(peer) as client:
@@ -174,7 +174,7 @@ async def test_leaving_twice_or_too_late_changes_nothing(namespace: Site) -> Non
 
 @pytest.mark.parametrize("sent", SENDINGS)
 @pytest.mark.parametrize("stage", [stages.CBS_REPLY, stages.CREDIT])
-async def test_what_is_taken_back_is_not_sent(
+async def test_a_cancelled_message_is_not_sent(
     sent: bytes | list[bytes], stage: str
 ) -> None:
     async with peering(stage) as peer, client_of(peer) as client:
@@ -265,7 +265,7 @@ async def test_callbacks_can_be_taken_away(namespace: Site) -> None:
     assert called == []
 
 
-async def test_what_is_the_callers_fault_is_raised_at_once(namespace: Site) -> None:
+async def test_errors_of_the_caller_are_raised_at_once(namespace: Site) -> None:
     client = namespace.client()
     sender = client.sender(QUEUE)
     await sender.open()
@@ -286,7 +286,7 @@ async def test_a_server_that_is_not_there_is_an_outcome() -> None:
             await client.sender("q").submit(message())
 
 
-async def test_closing_ends_what_was_left() -> None:
+async def test_closing_fails_outcomes_that_were_left() -> None:
     async with peering(stages.OUTCOME) as peer:
         client = client_of(peer)
         sender = client.sender("q")

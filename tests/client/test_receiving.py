@@ -31,7 +31,7 @@ async def depth(namespace: Site, path: str = QUEUE) -> int:
 # -- chunks --------------------------------------------------------------------------
 
 
-async def test_a_chunk_has_what_there_is_and_no_more_than_was_asked_for(
+async def test_a_receive_returns_at_most_the_given_count(
     namespace: Site,
 ) -> None:
     await fill(namespace, 7)
@@ -257,7 +257,7 @@ async def test_a_session_is_received_by_its_id(namespace: Site) -> None:
     await receiver.complete(found)
 
 
-async def test_the_next_session_is_one_that_nobody_holds(namespace: Site) -> None:
+async def test_the_next_session_is_a_free_one(namespace: Site) -> None:
     await fill(namespace, 1, "a")
     await fill(namespace, 1, "b")
     client = namespace.client()
@@ -298,7 +298,7 @@ async def test_waiting_for_a_session_can_be_cancelled(namespace: Site) -> None:
     assert other.session_id == "a"
 
 
-async def test_a_session_remembers(namespace: Site) -> None:
+async def test_session_state_is_set_read_and_cleared(namespace: Site) -> None:
     receiver = namespace.client().receiver(SESSIONS, ReceiveOptions(session_id="a"))
     await receiver.open()
 

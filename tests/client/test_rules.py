@@ -129,7 +129,7 @@ async def test_a_rule_decides_what_a_subscription_gets(client: Connection) -> No
     assert len(await receiver.receive(2)) == 1
 
 
-async def test_what_the_server_does_not_take_says_why(management: Management) -> None:
+async def test_a_refused_rule_says_why(management: Management) -> None:
     twice = RuleDescription("$default", SqlFilter("1=1"))
     with pytest.raises(RemoteError) as refused:
         await management.add_rule(twice)

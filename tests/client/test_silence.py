@@ -121,7 +121,7 @@ async def test_a_websocket_that_is_not_answered_ends_in_time() -> None:
             await peer.until(lambda: not peer.open_connections)
 
 
-async def test_a_resolver_that_hangs_holds_nobody(
+async def test_a_hanging_resolver_ends_at_the_timeout(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     released = threading.Event()
@@ -156,7 +156,7 @@ async def test_a_proxy_that_does_not_answer_ends_in_time() -> None:
             await peer.until(lambda: not peer.open_connections)
 
 
-async def test_a_port_where_nobody_listens_is_unreachable() -> None:
+async def test_a_closed_port_is_unreachable() -> None:
     async with peering() as peer:
         port = peer.port
     async with client_of(peer, Endpoint("127.0.0.1", port)) as client:
@@ -271,7 +271,7 @@ async def test_one_late_answer_does_not_cost_the_connection() -> None:
         assert len(peer.connections) == 1
 
 
-async def test_who_leaves_early_does_not_stop_the_others() -> None:
+async def test_a_send_that_times_out_does_not_stop_the_others() -> None:
     async with peering(stages.ATTACH) as peer, client_of(peer) as client:
         sender = client.sender("q")
         hasty = asyncio.ensure_future(sender.send(message(), timeout_seconds=0.05))

@@ -104,7 +104,7 @@ def test_threads_send_at_once_over_one_link(client: Connection, queue: str) -> N
     assert len(found) == 400
 
 
-def test_a_session_is_held_and_remembers(client: Connection) -> None:
+def test_a_session_is_locked_and_keeps_its_state(client: Connection) -> None:
     client.sender("sessions").send(message(b"a", session_id="s"))
     with client.receiver("sessions", ReceiveOptions(next_session=True)) as receiver:
         receiver.open()
@@ -132,7 +132,7 @@ def test_a_closed_client_refuses_and_can_be_closed_again(client: Connection) -> 
         client.sender("q0").send(message())
 
 
-def test_a_child_process_is_told_to_make_its_own(client: Connection) -> None:
+def test_a_forked_child_gets_an_error(client: Connection) -> None:
     client.open()
     reading, writing = os.pipe()
     with warnings.catch_warnings():

@@ -205,7 +205,7 @@ async def test_a_websocket_inside_tls_through_a_proxy(
         (b"\r\n\r\n", "refused"),
     ],
 )
-async def test_a_proxy_that_refuses_is_in_the_way(
+async def test_a_proxy_that_refuses_is_an_unreachable_server(
     served: Served, answer: bytes, text: str
 ) -> None:
     async with tunnels(answer) as proxy:

@@ -101,7 +101,7 @@ def test_nothing_is_longer_than_the_maximum(text: str, fits: bool) -> None:
         "P" + "0" * 63 + "D",
     ],
 )
-def test_anything_else_is_refused(text: str) -> None:
+def test_text_that_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(errors.ArgumentError, match="ISO 8601"):
         parse_duration(text)
 

@@ -224,7 +224,7 @@ def test_a_change_is_seen_and_times_are_none(entity: Description) -> None:
 @pytest.mark.parametrize(
     "name", ["requires_session", "requires_duplicate_detection", "enable_partitioning"]
 )
-def test_what_is_fixed_at_creation_does_not_change(
+def test_properties_fixed_at_creation_cannot_be_changed(
     entity: Description, name: str
 ) -> None:
     if has(entity, name):
@@ -233,7 +233,7 @@ def test_what_is_fixed_at_creation_does_not_change(
 
 
 @pytest.mark.parametrize("other", [TopicDescription("orders"), QueueDescription("o")])
-def test_an_entity_does_not_become_another(other: Description) -> None:
+def test_an_update_cannot_change_kind_or_name(other: Description) -> None:
     with pytest.raises(errors.ArgumentError, match="Create another entity"):
         changed(QUEUE, other)
 
@@ -286,7 +286,7 @@ def test_any_values_survive_the_store(
     assert QueueDescription.from_json(json.loads(json.dumps(queue.to_json()))) == queue
 
 
-def test_what_a_later_version_wrote_is_left_out() -> None:
+def test_fields_of_a_later_version_are_ignored() -> None:
     data = {"name": "q", "max_delivery_count": 3, "colour": "red"}
 
     assert QueueDescription.from_json(data) == QueueDescription(

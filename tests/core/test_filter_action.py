@@ -61,7 +61,7 @@ def test_a_statement_sees_the_ones_before_it() -> None:
     assert changes.system == {"To": "x"}
 
 
-def test_the_message_itself_is_left_alone() -> None:
+def test_an_action_does_not_change_the_message() -> None:
     view = PlainView({"a": 1})
     action = compile_action(SqlRuleAction("SET a = a + 1"))
 

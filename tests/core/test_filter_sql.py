@@ -191,7 +191,7 @@ def test_truth_tables(expression: str, answer: str) -> None:
         "p(missing) = 1",
     ],
 )
-def test_what_is_missing_or_null_is_unknown(expression: str) -> None:
+def test_missing_and_null_properties_are_unknown(expression: str) -> None:
     assert truth(expression, {"null_one": None, "text": "a"}) is None
 
 
@@ -460,7 +460,7 @@ def test_the_characters_are_bounded() -> None:
         compile_filter(SqlFilter(text + " "))
 
 
-def test_the_tests_are_bounded_and_a_list_is_one() -> None:
+def test_the_number_of_comparisons_is_bounded() -> None:
     tests = ["a IN (1, 2, 3, 4)"] * limits.FILTER_EXPRESSIONS_MAX
     assert select(" OR ".join(tests), {"a": 4})
 
@@ -482,7 +482,7 @@ def test_the_depth_is_bounded(text: str) -> None:
         compile_filter(SqlFilter(nested(200)))
 
 
-def test_brackets_and_long_chains_are_no_depth() -> None:
+def test_brackets_and_long_chains_do_not_count_as_depth() -> None:
     assert select("(" * 500 + "1=1" + ")" * 500)
     assert select("1" + "+1" * 500 + " = 501")
 

@@ -156,7 +156,7 @@ def test_changes_keep_the_spelling_that_a_property_has() -> None:
     assert merged == {"priority": "high", "other": 2, "New": 1}
 
 
-def test_no_changes_change_nothing() -> None:
+def test_an_empty_change_changes_nothing() -> None:
     assert Changes().merged({"a": 1}) == {"a": 1}
 
 

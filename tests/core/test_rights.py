@@ -268,7 +268,7 @@ def test_an_expired_token_gives_nothing() -> None:
 # -- renewal -----------------------------------------------------------------------
 
 
-def test_a_first_claim_stands_as_it_is() -> None:
+def test_a_first_claim_is_not_changed() -> None:
     assert renewed(None, claim(), NOW_S) == claim()
 
 
@@ -328,7 +328,7 @@ def test_a_key_that_changes_places_is_still_the_key() -> None:
     assert left(got, orders=[turned]) == got
 
 
-def test_the_same_key_elsewhere_or_under_another_name_does_not_count() -> None:
+def test_a_claim_needs_the_rule_that_proved_it() -> None:
     got = made("sender", "1st", "orders")
 
     assert left(got, root=[SENDER]) is None
@@ -349,7 +349,7 @@ def test_a_claim_shrinks_with_its_rule_and_never_grows() -> None:
     assert left(sender, orders=[all_rights]) == sender
 
 
-def test_a_claim_that_no_rule_proved_does_not_care() -> None:
+def test_a_claim_without_a_rule_survives_changes_of_rules() -> None:
     assert left(claim()) == claim()
 
 

@@ -65,7 +65,7 @@ def test_a_boolean_stays_a_boolean_and_a_subclass_becomes_plain() -> None:
     assert type(data["b"]) is str
 
 
-def test_a_value_without_a_form_is_refused() -> None:
+def test_a_filter_value_that_json_lacks_is_refused() -> None:
     rule = RuleDescription("r", CorrelationFilter(properties={"a": object()}))
 
     with pytest.raises(errors.ArgumentError, match="'a' has the type object"):
@@ -81,7 +81,7 @@ def test_the_default_rule_lets_everything_through() -> None:
     assert rule.key == "$default"
 
 
-def test_what_a_later_version_wrote_is_left_out() -> None:
+def test_fields_of_a_later_version_are_ignored() -> None:
     data = RuleDescription("r", CorrelationFilter(label="x")).to_json()
     data["colour"] = "red"
     data["filter"]["colour"] = "red"

@@ -121,7 +121,7 @@ def test_an_expiry_is_ascii_digits_in_range(expiry: str) -> None:
         parse_token(token(se=expiry))
 
 
-def test_the_last_expiry_is_taken() -> None:
+def test_the_largest_expiry_is_accepted() -> None:
     for expires_s in (
         limits.TOKEN_EXPIRY_SECONDS_MAX - 1,
         limits.TOKEN_EXPIRY_SECONDS_MAX,
@@ -252,7 +252,7 @@ def test_only_unauthorized_leaves_the_parser(text: str) -> None:
 
 
 @given(st.text(min_size=1, max_size=50), st.text(min_size=1, max_size=20))
-def test_what_is_made_is_proved(resource: str, key_name: str) -> None:
+def test_a_token_that_was_made_is_proved(resource: str, key_name: str) -> None:
     made = parse_token(make_token(resource, key_name, FIRST, NOW_S + 1))
 
     assert proving_key(made, (FIRST, None)) == FIRST

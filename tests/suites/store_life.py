@@ -31,9 +31,7 @@ from twinbus.store.base import (
 class TransactionSuite(StoreSuite):
     """Nothing happens by halves."""
 
-    def test_what_was_committed_is_there_after_a_restart(
-        self, backend: Backend
-    ) -> None:
+    def test_committed_messages_survive_a_restart(self, backend: Backend) -> None:
         store = backend.open()
         store.begin()
         queue = store.insert_entity("queue", "orders", "{}", NOW)
@@ -50,7 +48,7 @@ class TransactionSuite(StoreSuite):
         store.rollback()
         store.close()
 
-    def test_what_was_not_committed_is_not_there_after_a_restart(
+    def test_uncommitted_messages_are_gone_after_a_restart(
         self, backend: Backend
     ) -> None:
         store = backend.open()
@@ -197,7 +195,7 @@ class EntitySuite(StoreSuite):
         assert all(entity % 4 == 0 < entity for entity in ids)
         assert len(set(ids)) == 3
 
-    def test_a_key_is_there_once(self, store: Store, queue: int) -> None:
+    def test_an_entity_key_is_unique(self, store: Store, queue: int) -> None:
         with pytest.raises(EntityExists):
             store.insert_entity("topic", "orders", "{}", NOW)
 
@@ -324,7 +322,9 @@ class CountSuite(StoreSuite):
         store.touch(queue, 8)
         assert store.counts(queue).accessed_ms == 8
 
-    def test_an_empty_receive_is_no_access(self, store: Store, queue: int) -> None:
+    def test_an_empty_receive_does_not_count_as_access(
+        self, store: Store, queue: int
+    ) -> None:
         store.lock(queue, 1, LATER, 6)
 
         assert store.counts(queue).accessed_ms == 0

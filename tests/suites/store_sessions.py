@@ -133,7 +133,7 @@ class SessionLockSuite(StoreSuite):
         assert store.session_held(queue, grant, NOW + 9)
         assert not store.session_held(queue, grant, NOW + 10)
 
-    def test_the_end_in_the_grant_is_not_looked_at(
+    def test_the_stored_session_end_counts_not_the_grants(
         self, store: Store, queue: int
     ) -> None:
         grant = accept(store, queue, "s")

@@ -127,7 +127,7 @@ class CompleteSuite(StoreSuite):
         assert bodies(store.peek(queue, 1, 10, NOW, None)) == "c"
         assert store.counts(other).active == 0
 
-    def test_a_held_lock_does_not_vouch_for_its_neighbour(
+    def test_a_forged_lock_in_a_group_is_refused_alone(
         self, store: Store, queue: int
     ) -> None:
         store.append(queue, records("abc"), NOW)
@@ -186,7 +186,9 @@ class CompleteSuite(StoreSuite):
         assert not store.renew(gone[0], LATER, NOW)
         assert not store.defer(gone[0], NOW)
 
-    def test_any_numbers_may_come_as_a_lock(self, store: Store, queue: int) -> None:
+    def test_locks_with_numbers_out_of_range_are_not_held(
+        self, store: Store, queue: int
+    ) -> None:
         store.append(queue, records("a"), NOW)
         nonce, held = store.lock(queue, 1, LATER, NOW)
         most = (1 << 64) - 1
@@ -200,9 +202,7 @@ class CompleteSuite(StoreSuite):
             assert not store.renew(lock, LATER, NOW)
             assert not store.defer(lock, NOW)
 
-    def test_a_lock_without_an_end_in_sight_is_held(
-        self, store: Store, queue: int
-    ) -> None:
+    def test_a_lock_may_last_for_ever(self, store: Store, queue: int) -> None:
         store.append(queue, records("a", session="s"), NOW)
         nonce, held = store.lock(queue, 1, FOREVER_MS, NOW)
 

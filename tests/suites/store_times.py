@@ -66,7 +66,7 @@ class EndLocksSuite(StoreSuite):
 class ExpirySuite(StoreSuite):
     """Messages past their time."""
 
-    def test_looking_for_none_passes_nothing_over(
+    def test_a_limit_of_zero_skips_no_expired_message(
         self, store: Store, queue: int
     ) -> None:
         store.append(queue, records("a", expires_ms=NOW), NOW)
@@ -212,7 +212,9 @@ class DueSuite(StoreSuite):
 class NextTimeSuite(StoreSuite):
     """When the caller has to look again."""
 
-    def test_nothing_that_ends_has_no_next_time(self, store: Store, queue: int) -> None:
+    def test_next_time_is_none_when_no_lock_or_message_ends(
+        self, store: Store, queue: int
+    ) -> None:
         store.append(queue, records("ab"), NOW)
 
         assert store.next_time_ms() is None
@@ -241,7 +243,7 @@ class NextTimeSuite(StoreSuite):
         assert store.next_time_ms() == NOW + 9
         assert store.end_locks(NOW + 8, 10) == []
 
-    def test_a_held_message_past_its_time_does_not_call_for_a_look(
+    def test_an_expired_message_that_is_held_sets_no_timer(
         self, store: Store, queue: int
     ) -> None:
         store.append(queue, records("a", expires_ms=NOW + 5), NOW)
@@ -251,7 +253,7 @@ class NextTimeSuite(StoreSuite):
 
         assert store.next_time_ms() == LATER
 
-    def test_what_ended_calls_for_a_look_until_it_is_dealt_with(
+    def test_next_time_stays_until_ended_messages_are_handled(
         self, store: Store, queue: int
     ) -> None:
         store.append(queue, records("a", expires_ms=NOW + 5), NOW)

@@ -210,13 +210,13 @@ def test_every_legal_encoding_is_read(data: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize("data", BROKEN)
-def test_what_is_not_amqp_is_a_decode_error(data: str) -> None:
+def test_bytes_that_are_not_amqp_are_a_decode_error(data: str) -> None:
     with pytest.raises(DecodeError):
         decode(bytes.fromhex(data))
 
 
 @pytest.mark.parametrize("data", ["", "00", "46", "c2", "a001", "b0ffffffff61", "b000"])
-def test_what_cannot_be_skipped_is_a_decode_error(data: str) -> None:
+def test_a_value_that_cannot_be_skipped_is_a_decode_error(data: str) -> None:
     with pytest.raises(DecodeError):
         skip(bytes.fromhex(data))
 
@@ -378,7 +378,7 @@ def test_a_value_that_does_not_fit_is_a_value_error(value: Any) -> None:
         encode(value)
 
 
-def test_a_type_without_a_word_in_amqp_is_a_type_error() -> None:
+def test_a_type_that_amqp_lacks_is_a_type_error() -> None:
     with pytest.raises(TypeError, match="complex"):
         encode([1j])
 

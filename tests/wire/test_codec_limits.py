@@ -98,7 +98,7 @@ def test_descriptors_of_descriptors_are_not_skipped_for_ever() -> None:
         skip(nested_descriptors(10_000))
 
 
-def test_a_level_is_given_back_when_it_ends() -> None:
+def test_depth_counts_open_levels_only() -> None:
     inner = nested_lists(31)
     data = b"\xd0" + (4 + 3 * len(inner)).to_bytes(4, "big") + b"\x00\x00\x00\x03"
 

@@ -157,7 +157,7 @@ def test_sasl_after_the_handshake_is_refused() -> None:
         pair.server.next_event()
 
 
-def test_frames_stay_small_before_trust() -> None:
+def test_large_frames_are_refused_before_the_handshake() -> None:
     server = Connection(server=True, container_id="s")
     server.feed(AMQP_HEADER)
     size = limits.HANDSHAKE_FRAME_BYTES_MAX + 1

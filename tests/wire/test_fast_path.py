@@ -113,7 +113,7 @@ def _types(event: Any) -> list[type]:
 
 
 @given(composites.transfers | composites.flows | composites.dispositions)
-def test_what_we_write_takes_the_same_way(performative: Body) -> None:
+def test_our_own_frames_read_the_same_on_both_paths(performative: Body) -> None:
     body = encode_frame(9, performative)[8:]
 
     fast = drain(reader_of(frame_bytes(body, channel=9)))

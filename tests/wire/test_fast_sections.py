@@ -80,13 +80,15 @@ def _messages(draw: st.DrawFn) -> bytes:
 
 
 @given(_messages())
-def test_it_finds_the_same_or_nothing(payload: bytes) -> None:
+def test_fast_sections_equal_the_general_ones_or_give_up(payload: bytes) -> None:
     _check(payload)
 
 
 @settings(max_examples=500)
 @given(_messages(), st.integers(0, 2**32))
-def test_damage_does_not_tell_the_two_apart(payload: bytes, seed: int) -> None:
+def test_damaged_bytes_give_the_same_result_in_both_parsers(
+    payload: bytes, seed: int
+) -> None:
     random = Random(seed)
     damaged = bytearray(payload)
     for _ in range(random.randrange(1, 4)):
@@ -134,11 +136,11 @@ def test_the_usual_shapes_go_the_fast_way(payload: bytes) -> None:
         b"\x00\x53\x74\xc1\x05\x02\xa1\x01\xff\x40" + _BODY,
     ],
 )
-def test_others_are_left_to_the_general_way(payload: bytes) -> None:
+def test_unusual_messages_are_left_to_the_general_parser(payload: bytes) -> None:
     assert not _check(payload)
 
 
-def test_what_it_leaves_half_done_is_not_seen() -> None:
+def test_a_fast_parse_that_gives_up_leaves_no_trace() -> None:
     message = parse(
         _section(sections.HEADER, [True])
         + _section(sections.PROPERTIES, ["id", None, None, b"no text"])

@@ -74,7 +74,7 @@ def test_any_other_header_is_refused(data: bytes) -> None:
         reader.next()
 
 
-def test_a_header_that_nobody_expects_is_refused() -> None:
+def test_an_unexpected_protocol_header_is_refused() -> None:
     with pytest.raises(FrameError):
         reader_of(AMQP_HEADER).next()
 
@@ -249,7 +249,7 @@ streams = st.lists(
 
 
 @given(streams, st.lists(st.integers(1, 60), min_size=1), st.booleans())
-def test_the_cut_of_the_stream_does_not_matter(
+def test_chunk_boundaries_do_not_matter(
     stream: bytes, sizes: list[int], eager: bool
 ) -> None:
     whole = drain(reader_of(stream, 4096))

@@ -265,7 +265,7 @@ def test_the_answer_to_a_drain_takes_the_credit_back() -> None:
 
 
 @pytest.mark.parametrize("count", [None, 0, 6, 0xFFFFFFFF])
-def test_a_count_that_cannot_be_changes_nothing(count: int | None) -> None:
+def test_an_impossible_delivery_count_changes_nothing(count: int | None) -> None:
     pair = Pair()
     ours, theirs = pair.link("l", client_sends=False)
     ours.grant(5)
@@ -279,7 +279,7 @@ def test_a_count_that_cannot_be_changes_nothing(count: int | None) -> None:
     assert (ours.credit, ours.delivery_count) == (5, 0)
 
 
-def test_a_count_may_start_anywhere() -> None:
+def test_the_initial_delivery_count_may_be_any_number() -> None:
     pair = Pair()
     session = pair.session()
     attach = Attach(name="l", handle=0, role=False, target=Target(address="q"))

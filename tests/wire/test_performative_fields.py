@@ -135,7 +135,7 @@ def test_missing_fields_at_the_end_get_their_defaults(code: int) -> None:
 
 
 @pytest.mark.parametrize("code", SPECS)
-def test_a_field_too_many_is_refused(code: int) -> None:
+def test_an_extra_field_is_refused(code: int) -> None:
     with pytest.raises(DecodeError):
         decode_composite(composite_of(code, [*_parts(code), b"\x40"]))
 

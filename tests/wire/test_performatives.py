@@ -196,7 +196,7 @@ def test_golden_bytes_are_written_and_read(data: str, value: Composite) -> None:
 
 
 @pytest.mark.parametrize(("data", "value"), FROM_SDKS)
-def test_what_the_sdks_write_is_read(data: str, value: Composite) -> None:
+def test_frames_of_the_sdks_are_read(data: str, value: Composite) -> None:
     assert decode_composite(bytes.fromhex(data)) == (value, len(data) // 2)
 
 

@@ -92,7 +92,7 @@ def test_data_may_repeat_but_bodies_may_not_mix() -> None:
         section(sections.PROPERTIES, [None] * 14),
     ],
 )
-def test_what_is_no_message_is_refused(bad: bytes) -> None:
+def test_bytes_that_are_no_message_are_refused(bad: bytes) -> None:
     with pytest.raises(PeerError):
         sections.parse(bad)
 
@@ -161,7 +161,7 @@ def _sections_of(payload: bytes) -> dict[int, Any]:
     }
 
 
-def test_what_the_sender_said_comes_out_again() -> None:
+def test_a_message_keeps_its_senders_properties() -> None:
     message = sections.parse(HEADER + ANNOTATIONS + BARE)
     out = Outgoing(sequence=3, enqueued_ms=1000, deliveries=2)
     out.state = 1
