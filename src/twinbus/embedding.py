@@ -7,9 +7,9 @@ process at a time, and a restart finds all that was accepted.
 
 Stands on top of `pairing`, which knows nothing of it: what it gives to a pair is a
 factory and an administration client, as any other secondary has. The latter is the
-official one, over verified HTTPS, so that whoever looks after the backlog finds all its
-methods. It is the blocking one for asyncio, too: the other needs a library that nothing
-else here needs, and a pair takes either.
+official one, over verified HTTPS, so that a tool for the backlog finds its methods. It
+is the blocking one for asyncio, too: the other needs a library that nothing else here
+needs, and a pair takes either.
 """
 
 from __future__ import annotations

@@ -319,12 +319,12 @@ PARKED_MESSAGES_MAX = 2_000
 # How much later a lock may really end than was reckoned when the message came in.
 LOCK_MARGIN_MS = 1_000
 
-# Events that an iterator keeps which nobody reads.
+# Events that are kept for an iterator that is not read.
 EVENTS_KEPT_MAX = 1_000
 # How often a backlog queue is tried to be made, and the pause between.
 QUEUE_TRIES_MAX = 3
 QUEUE_TRY_PAUSE_SECONDS = 1.0
-# How often a pair that has diverted looks whether somebody drains the backlog. Two
+# How often a pair that has diverted looks whether a syphon drains the backlog. Two
 # looks without progress are a warning; each costs one operation for each queue.
 BACKLOG_LOOK_SECONDS = 10 * 60.0
 
@@ -361,7 +361,7 @@ SYPHON_TOKEN_SECONDS = 4 * 3600
 # Backlog queues are looked for by their index. As many as this may be missing in a row
 # before there are no more.
 BACKLOG_GAP_MAX = 10
-# With something left that is locked by somebody, the queues are looked at this often.
+# How often the queues are looked at while another receiver has messages locked.
 SYPHON_LEFT_SECONDS = 5.0
 # What a receive of a task waits for the first message of a queue that has some, and
 # for those after it. Whatever comes of the wait, the receive ends with a drain, which
@@ -385,7 +385,7 @@ SETTLE_TOKENS_MAX = 1_000
 BATCH_MESSAGES_DEFAULT = 10_000
 CHUNK_MESSAGES_DEFAULT = 1_000
 CHUNK_MESSAGES_MAX = 2_000
-# Tasks of one micro-batch or read. More links than this on one entity help nobody.
+# Tasks of one micro-batch or read. More links than this on one entity gain nothing.
 PARALLELISM_MAX = 1_000
 # What a task of the source receives for, and what one of the sink waits for a namespace
 # that is busy or away.

@@ -218,7 +218,7 @@ def receive(
             if not part:
                 break
             count += len(part)
-            # First of all: a message that nobody has seen must not be gone.
+            # Printed before it is settled: an unseen message must not be lost.
             listing.add([_shown(message) for message in part])
             if settle == "abandon":
                 held += part

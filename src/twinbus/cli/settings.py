@@ -134,7 +134,7 @@ def _read(entities: Mapping[str, Any]) -> NamespaceConfig:
     try:
         return parse_config(json.dumps({"namespaces": [namespace]}), "options.json")[0]
     except ConfigError as error:
-        # The place in a file that nobody wrote helps nobody; its last part does.
+        # These settings are in no file, so only the last part of the place helps.
         raise ConfigError(_without_place(error.text)) from None
 
 

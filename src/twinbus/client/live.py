@@ -173,7 +173,7 @@ class LiveConnection:
         return self.engine.begin()
 
     def give_up(self, session: Session) -> None:
-        """End a session that nobody wants any more, as soon as it can be ended."""
+        """End a session that is no longer used, as soon as it can be ended."""
         if session.state is SessionState.BEGINNING:
             self._unwanted.add(session)
         else:

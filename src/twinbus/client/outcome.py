@@ -1,4 +1,4 @@
-"""What becomes of a send, for whoever waits for it, and for whoever comes later.
+"""What becomes of a send, for its caller and for callers that come later.
 
 Owns the two futures of a send: the one its caller waits for, and the one that tells the
 rest once that caller has left. Not a subclass of `Future`, because asyncio is slower
@@ -33,7 +33,7 @@ class Outcome:
         return True
 
     def done(self) -> bool:
-        """Whether it has ended for whoever waits for it."""
+        """Whether it has ended for its caller."""
         return self.future.done()
 
     def exception(self) -> BaseException | None:
@@ -96,7 +96,7 @@ class TaskOutcome(Outcome):
 
     def _done(self, task: asyncio.Task[None]) -> None:
         if task.cancelled():
-            # By the caller, or because the loop ends: then nobody is left to tell.
+            # By the caller, or because the loop ends: then no caller is left to tell.
             (self.late or self.future).cancel()
         else:
             self.end(task.exception())

@@ -217,7 +217,7 @@ class Receiver:
         await self._settle(messages, decision, timeout_seconds)
 
     async def release(self, messages: Messages) -> None:
-        """Give messages back as if they had never been delivered; nobody answers.
+        """Give messages back as if they had never been delivered; no reply follows.
 
         Without their link they return by themselves when their lock ends.
         """

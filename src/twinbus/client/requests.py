@@ -165,7 +165,7 @@ class _ReplyLink(LiveLink):
         self._expected.pop(key, None)
 
     def on_delivered(self, delivery: Delivered) -> None:
-        """A reply came; one that nobody waits for is dropped."""
+        """A reply came; one without a waiting request is dropped."""
         if not delivery.settled:
             number = delivery.delivery_id
             self.link.session.answer(number, number, ACCEPTED)

@@ -53,7 +53,7 @@ class DeliveryOutcome(Outcome):
 
     @property
     def withdrawn(self) -> bool:
-        """Whether nobody wants it any more."""
+        """Whether the caller has cancelled it."""
         late = self.late
         return self.future.cancelled() or (late is not None and late.cancelled())
 
@@ -140,7 +140,7 @@ class SendLink(LiveLink):
         payload = sending.payload
         self.link.send(payload, tag.to_bytes(4, "big"), sending, sending.form)
         live.unwritten_bytes += len(payload)
-        # Its outcome may be long in coming, or nobody may wait for it any more.
+        # Its outcome may be long in coming, or the caller may have cancelled it.
         sending.payload = b""
         if live.unwritten_bytes >= limits.CLIENT_WRITE_BYTES and not live.full:
             # The server can begin with these while others are made.

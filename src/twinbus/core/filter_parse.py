@@ -1,7 +1,7 @@
 """Parsing of filters and actions, and the words for what went wrong.
 
 Owns the parser. The grammar is in `sql_filter.lark`; building its tables takes a few
-dozen milliseconds, so that happens once and only when somebody uses SQL. The rule it
+dozen milliseconds, so that happens once and only when a filter is SQL. The rule it
 keeps: a text gives a tree or a `FilterError` that says where and what was expected.
 
 Knows nothing about what the nodes mean.

@@ -3,7 +3,7 @@
 Owns their life. A child hears commands and speaks, a JSON object per line each way; its
 errors go to a log of its own. A child that ends before it was told to is a failure that
 says what it wrote last. One that does not end when it is told to is killed, by its
-number; then whoever made it looks whether anything of this run is still there.
+number; then the director looks for leftover processes of this run.
 """
 
 from __future__ import annotations

@@ -128,11 +128,11 @@ class Director:
             child = await self._child(f"sender-{number}", "sender")
             self._senders.append(child)
             self._give_job(child, number)
-        everybody = {child.name for child in (*self._senders, *self._receivers)}
+        names = {child.name for child in (*self._senders, *self._receivers)}
         await self._until(
-            lambda: everybody <= self._ready,
+            lambda: names <= self._ready,
             limits.DRILL_READY_SECONDS,
-            "everybody to be ready",
+            "all processes to be ready",
         )
 
     async def _be_well(self) -> None:
@@ -274,7 +274,7 @@ class Director:
             raise DrillFailed("The syphon does not empty the backlog.")
 
     async def _replace_syphon(self) -> None:
-        """As whoever runs a syphon would: start it again."""
+        """Start the syphon again, as its operator would."""
         self._ready.discard("syphon")
         syphon = await self._child("syphon", f"syphon_{self.plan.syphon}")
         self._syphon = syphon

@@ -54,7 +54,7 @@ class Shipment:
 
     @property
     def body(self) -> bytes:
-        """The contents: made from the key, so that nobody has to carry them."""
+        """The contents: made from the key, so they need not be kept."""
         return hashlib.shake_128(self.key.encode()).digest(self.body_bytes)
 
 
@@ -118,7 +118,7 @@ _CUTS = {"refuse": "connections are refused", "silence": "nothing gets through"}
 
 
 def _delay_ms(chance: random.Random, left_ms: int) -> int:
-    """A few messages are scheduled; not the last ones, whom everybody waits for."""
+    """A few messages are scheduled; not the last ones, which end the drill."""
     delay_ms = chance.randrange(500, limits.DRILL_DELAY_MS_MAX)
     return delay_ms if chance.random() < 0.02 and delay_ms < left_ms else 0
 
@@ -237,7 +237,7 @@ def rules() -> PairedRules:
     """What the two namespaces and the library promise for these entities."""
     plain = QueueRules(
         lock_ms=limits.DRILL_LOCK_SECONDS * 1000,
-        # A server that hangs may deliver into a connection that nobody reads.
+        # A server that hangs may deliver into a connection that is not read.
         exact_counts=False,
         strict_locks=True,
     )

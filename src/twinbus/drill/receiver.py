@@ -144,7 +144,7 @@ class Receiving:
         except RemoteError as error:
             failures = dict.fromkeys(range(len(messages)), error)
         if failures and receiver.session_id is not None:
-            # Written first: whoever has lost the link cannot hold the session.
+            # Written first: a receiver without its link cannot hold the session.
             self._lose(link)
         for place, event in enumerate(begun):
             self._recorder.finish(event, **_result(failures.get(place)))

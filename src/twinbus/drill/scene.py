@@ -201,7 +201,7 @@ class Scene:
         return ""
 
     def eta_seconds(self) -> float | None:
-        """How long the drill will still take; None while nobody can say."""
+        """How long the drill will still take; None while it is unknown."""
         if self.phase == "judge":
             return limits.DRILL_JUDGE_SECONDS
         traffic = self.plan.traffic_ms / 1000

@@ -1,7 +1,7 @@
 """A child's end of the drill: commands come in and lines go out, as JSON.
 
 Owns the two pipes. The first line in is the child's job. When the input ends, the child
-ends: whoever made it is gone or wants it gone. Ctrl-C is the parent's business alone.
+ends: the director is gone or wants it gone. Ctrl-C is the parent's business alone.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def say(**line: Any) -> None:
 
 def act(play: Callable[[Stage, Line], Awaitable[None]]) -> None:
     """Be a child: hear the job, and play until it is over or the parent is."""
-    # A terminal sends it to everybody; the parent ends its children in order.
+    # A terminal sends it to all processes; the parent ends its children in order.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     async def run() -> None:

@@ -114,7 +114,7 @@ def repeat(plan: Plan) -> str:
 
 
 def repeat_with_make(plan: Plan) -> str:
-    """The same for whoever ran it with make, which knows no other options."""
+    """The same with make, which knows no other options."""
     command = f"make drill FAULT={plan.fault} SEED={plan.seed}"
     return command if repeat(plan).count("--") == 2 else ""
 

@@ -88,7 +88,7 @@ class Losses:
     def first_after(self, process: str, link: str, at: float) -> float:
         """The first loss that this link suffered at or after a time."""
         found = NEVER
-        # A loss without a link concerns all links; one without a process, everybody.
+        # A loss without a link concerns all links; without a process, all processes.
         for name in {(process, link), (process, ""), ("", "")}:
             times = self._times.get(name)
             if times:
@@ -116,7 +116,7 @@ class Index:
         # Receive-and-delete operations that broke: how many messages they may have
         # eaten.
         self.eaten_max: dict[str, int] = defaultdict(int)
-        # Acknowledged settlements of deliveries that nobody saw.
+        # Acknowledged settlements of deliveries that are not in the history.
         self.stray: list[Event] = []
         # Deliveries from a session to a link that no longer held it.
         self.trespasses: list[Event] = []
@@ -130,7 +130,7 @@ class Index:
         self._build(history)
 
     def hidden_between(self, queue: str, start_at: float, end_at: float) -> int:
-        """How many grants of one copy nobody may have seen in a time, at most.
+        """How many grants of one copy the history may lack in a time, at most.
 
         Each receive operation with unknown result may have been granted it once.
         """
@@ -296,7 +296,7 @@ class Index:
             self.trespasses.append(grant.receive)
 
     def _taken_over(self, held: Grant, receive: Event) -> bool:
-        """Whether somebody else had the session before this delivery was asked for.
+        """Whether another receiver had the session before this delivery was asked for.
 
         A delivery that waited in the client until its lock had ended is no proof.
         """

@@ -25,7 +25,7 @@ from twinbus.clock import Clock, SystemClock
 
 Result = Literal["ok", "fail", "unknown"]
 
-# What ends a delivery. `cancel` is for scheduled messages that nobody holds yet.
+# What ends a delivery. `cancel` is for scheduled messages, which are not held yet.
 SETTLEMENTS = frozenset({"complete", "abandon", "defer", "dead_letter", "release"})
 OPERATIONS = SETTLEMENTS | {
     "send",  # key, queue, session, digest, ttl_ms, not_before

@@ -270,7 +270,7 @@ class _Judge:
             self.convict("count", f"still active after {counted} deliveries")
 
     def check_reason(self) -> None:
-        """Dead-lettered means by somebody, by its age, or at its last delivery."""
+        """Dead-lettered means by a receiver, by its age, or at its last delivery."""
         account, limit = self.copy.account, self.rules.max_delivery_count
         grants = [grant for copy in account.main for grant in copy.grants]
         asked = any(grant.settled("dead_letter", "ok", "unknown") for grant in grants)

@@ -331,7 +331,7 @@ def _session_of(copy: Copy) -> str:
 
 
 def _check_first_deliveries(index: Index, copies: list[Copy], verdict: Verdict) -> None:
-    """Nobody is seen for the first time after somebody with a higher number was."""
+    """No message is seen for the first time after one with a higher number."""
     slack = index.rules.slack_ms
     # The earliest delivery of a higher number: on each link, and on any.
     on_link: dict[tuple[str, str], Grant] = {}

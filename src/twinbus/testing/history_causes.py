@@ -1,8 +1,8 @@
 """Why a message of a paired sender may be there twice, and what the syphon may do.
 
-Owns the reasons for a second copy. Each is an outcome that somebody never learnt, or
-work that somebody could not finish. With a tap on the wire a reason is a transfer; from
-what the pairs tell alone, it is a time in which the entity was not well.
+Owns the reasons for a second copy. Each is an outcome that a process never learnt, or
+work that it could not finish. With a tap on the wire a reason is a transfer; from what
+the pairs tell alone, it is a time in which the entity was not healthy.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Occasions:
     health: PairHealth
     # When syphons were killed or cut off, sorted.
     disturbed_at: Sequence[float]
-    # When the last copy arrived, if anybody knows.
+    # When the last copy arrived, if that is known.
     until_at: float
 
 

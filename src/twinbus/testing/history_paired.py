@@ -58,7 +58,7 @@ class PairedRules:
     failover_interval_ms: float = 0
     # A tap has recorded everything that crossed the wire.
     witnessed: bool = False
-    # How long an answer may take from the tap to whoever waits for it.
+    # How long an answer may take from the tap to the waiting process.
     wire_slack_ms: float = 1000
     # Receivers have recorded sessions, times to live and scheduled times.
     restored_recorded: bool = False
@@ -254,7 +254,7 @@ def _check_early(case: _Case, account: Account, send: Event, verdict: Verdict) -
         over = case.health.between(
             send.process, send.queue, send.invoke_at, send.end_at
         )
-        # What the syphon brought home was in the backlog before; nobody saw when.
+        # What the syphon brought home was in the backlog before; when is unknown.
         had = not times or send.not_before > 0 or min(times) <= by_at or bool(over)
     if not had:
         verdict.convict("early", send.queue, send.key, f"reported by {send.process}")

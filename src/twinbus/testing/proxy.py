@@ -114,7 +114,7 @@ class _ProxiedConnection:
         swallowing = False
         try:
             while (piece := await pieces.get())[0]:
-                # Swallowed on and on, so that whoever writes notices nothing.
+                # Read and dropped, so that the writer notices nothing.
                 if not swallowing:
                     await self.proxy.speed.wait(len(piece[0]))
                     swallowing = not await self._pass_on(lane, *piece)
@@ -217,7 +217,7 @@ class FaultyProxy:
         self._place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._place.bind(("127.0.0.1", 0))
         self.port: int = self._place.getsockname()[1]
-        # Many proxies may share one; then whoever made it ends it.
+        # Many proxies may share one; then its maker ends it.
         self._shares_thread = thread is not None
         self._thread = thread or LoopThread("proxy")
         self._run(self._listen)

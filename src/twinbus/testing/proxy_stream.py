@@ -85,7 +85,7 @@ class Marks:
     def __init__(self) -> None:
         self.offset = 0
         self._head = b""
-        # Where the next frame starts, or None where nobody can tell.
+        # Where the next frame starts, or None where that is unknown.
         self._start: int | None = 0
 
     def feed(self, data: bytes) -> Iterator[tuple[str, int, int]]:
@@ -109,7 +109,7 @@ class Marks:
         head = self._head
         if len(head) < 8:
             if not b"AMQP".startswith(head[:4]) and head[:1] != b"\0":
-                # No header, and no frame that anybody would send.
+                # No header, and no valid frame.
                 self._start = None
             return None
         if head[:4] == b"AMQP":

@@ -58,7 +58,7 @@ class ServerProcess:
         config = entities if isinstance(entities, Path) else folder / "config.json"
         if not isinstance(entities, Path):
             config.write_text(config_text(entities or {}, name))
-        # Bound but not listening, so that nobody else gets the ports meanwhile.
+        # Bound but not listening, so that no other process gets the ports meanwhile.
         self._places = {kind: _place() for kind in _KINDS}
         self.ports: dict[str, int] = {
             kind: place.getsockname()[1] for kind, place in self._places.items()

@@ -264,7 +264,7 @@ class _TappedConnection:
         event = self._begin(op, fetched.key, fetched.queue)
         event.token = fetched.token
         if said.settled:
-            # Nobody will answer, so nobody will know.
+            # No answer will come, so the outcome is unknown.
             self._tap.recorder.finish(event, "unknown")
         else:
             self._open["client", *delivery] = [event]

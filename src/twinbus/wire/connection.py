@@ -130,7 +130,7 @@ class Connection:
         self._out.append(frames)
 
     def tell_unblocked(self) -> None:
-        """A session can write again: whoever waited may go on."""
+        """A session can write again: its waiting transfers may go on."""
         waiting, self.on_unblocked = self.on_unblocked, {}
         for resume in waiting:
             resume()

@@ -92,7 +92,7 @@ class Symbol(str):
 
 
 class Decimal(bytes):
-    """A decimal of 4, 8 or 16 bytes, kept as it came: nobody here counts with it."""
+    """A decimal of 4, 8 or 16 bytes, kept as it came: it is never calculated with."""
 
     __slots__ = ()
 

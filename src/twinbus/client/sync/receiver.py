@@ -112,7 +112,7 @@ class Receiver:
         )
 
     def release(self, messages: Messages) -> None:
-        """Give messages back as if they had never been delivered; nobody answers.
+        """Give messages back as if they had never been delivered; no reply follows.
 
         Without their link they return by themselves when their lock ends.
         """

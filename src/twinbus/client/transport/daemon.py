@@ -1,4 +1,4 @@
-"""Calls that block, in threads that nobody has to wait for.
+"""Calls that block, in threads that no caller has to wait for.
 
 A credential or a resolver that hangs cannot be stopped from outside. A pool would be
 joined when the process ends, so one of them would keep it from ending; a daemon is not.
@@ -35,7 +35,7 @@ async def in_daemon(call: Callable[[], _T]) -> _T:
             result.append(call())
         except Exception as error:  # noqa: BLE001
             failure = error
-        # A loop that has ended has nobody left who waits.
+        # A loop that has ended has no waiting caller.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(finish, result, failure)
 

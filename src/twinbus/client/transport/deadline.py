@@ -36,7 +36,7 @@ async def answer(future: asyncio.Future[_T], deadline: Deadline, stage: str) -> 
     """Wait for a future that one caller alone waits for.
 
     It fails with `DeadlineExceeded` when the time is over, and is cancelled with its
-    caller: whoever would answer sees that it is done and leaves it alone.
+    caller: code that would answer sees that it is done and leaves it alone.
     """
     if future.done():
         return future.result()

@@ -45,7 +45,7 @@ class LoopThread:
         try:
             return _wait(future, thread)
         except BaseException:
-            # An interrupt: nobody waits for the call any more.
+            # An interrupt: the caller no longer waits.
             future.cancel()
             raise
 

@@ -5,7 +5,7 @@ connect again and again would have most of its time. Here they wait as bare sock
 which cost next to nothing, and come in one in a turn of the loop; while clients with a
 claim are at work, at a pace that leaves nine tenths of the time to them.
 
-Addresses take turns, so a storm from one of them keeps nobody else waiting. Of one
+Addresses take turns, so a storm from one of them does not delay the others. Of one
 address the longest and the shortest wait take turns: who comes into a storm may be in
 at once, and who waits gets in some day. If there are too many, the longest line loses
 those who have waited longest; most of them have given up by then.
@@ -120,7 +120,7 @@ class Entrance:
         self._open()
 
     def close(self) -> None:
-        """Let nobody in any more; who has come in stays."""
+        """Stop admitting sockets; connections that are in stay."""
         for handle in (self._next, self._pause):
             if handle is not None:
                 handle.cancel()
@@ -142,7 +142,7 @@ class Entrance:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 break
             except OSError as error:
-                # No more files, or no memory: it stays so until somebody goes.
+                # No more files, or no memory: it stays so until a connection ends.
                 log.warning("no client can come in: %s", error.strerror)
                 self._wait(limits.ACCEPT_PAUSE_SECONDS)
                 break
@@ -173,7 +173,7 @@ class Entrance:
     def _entered(self, accepted: socket.socket, task: asyncio.Task[None]) -> None:
         self._entering.discard(task)
         if task.cancelled():
-            # It may not even have begun, so nobody else would close the socket.
+            # It may not even have begun, so no other code would close the socket.
             accepted.close()
 
     async def _enter(self, accepted: socket.socket) -> None:

@@ -75,7 +75,7 @@ class NamespacePort:
         """Why one more connection from there is too many; None if it is not.
 
         When all places are taken, the one that has been silent longest has to go: so
-        silent peers keep nobody out.
+        silent peers keep no other out.
         """
         if self.by_address[address] >= limits.CONNECTIONS_PER_ADDRESS_MAX:
             return f"more than {limits.CONNECTIONS_PER_ADDRESS_MAX} of that address"

@@ -98,7 +98,7 @@ def _development(folder: Path, hosts: list[str], now: dt.datetime) -> tuple[Path
     """The server's certificate and key in that folder, made if need be."""
     certificate, key = folder / "server.pem", folder / "server-key.pem"
     try:
-        # The mode is for the last folder alone, and both are nobody else's business.
+        # The mode is for the last folder alone, and both are private.
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
         authority = _authority(folder, now)
@@ -291,7 +291,7 @@ def _write_pair(
 
 
 def _write(file: Path, data: bytes, mode: int) -> None:
-    """Replace a file in one step; nobody else could read it at any moment."""
+    """Replace a file in one step; no other user can read it at any moment."""
     new = file.with_suffix(".new")
     new.unlink(missing_ok=True)
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)

@@ -235,7 +235,7 @@ def _subscription(node: Node, topic_name: str, style: _Style) -> SubscriptionCon
     for child, rule in zip(nodes, rules, strict=True):
         child.checked(rule.validate)
     _distinct(nodes, [rule.key for rule in rules], "rule")
-    # A subscription without rules would get nothing, which nobody writes on purpose.
+    # A subscription without rules would get nothing, so it is a mistake.
     return SubscriptionConfig(
         _checked(node, subscription), tuple(rules) or (default_rule(),)
     )

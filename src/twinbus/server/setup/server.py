@@ -1,7 +1,7 @@
 """Starts and stops a server: its namespaces, their hosts and their listeners.
 
 Owns the order of things. To start: ports, folders, keys, configuration, hosts, and only
-then clients, so that nobody is let in before the namespace is whole. To stop:
+then clients, so that no client is let in before the namespace is whole. To stop:
 listeners, connections, hosts, so that what was accepted is on disk. If a start fails
 half way, what was opened is closed again. Knows nothing about the command line or about
 what a connection does.
@@ -194,7 +194,7 @@ class Supervisor:
         self.ports[config.name] = NamespacePort(host, self._tokens.get)
         if tokens is not None:
             self._tokens[host] = tokens
-        # Time may have passed while nobody served: locks and messages have ended.
+        # Time may have passed without a server: locks and messages have ended.
         host.tick()
         log.info("namespace %s: %d entities", config.name, len(namespace.entities))
 
@@ -266,7 +266,7 @@ class Supervisor:
     # -- stopping ------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Let nobody in, let everybody go, and close the stores. Safe to call twice."""
+        """Stop accepting, close the connections and the stores. Safe to call twice."""
         if self._joining is not None:
             self._joining.cancel()
             await asyncio.wait([self._joining])

@@ -243,7 +243,7 @@ class Messages(Rows):
         holds = self._locked(wanted)
         if any(self._lasts(hold, now_ms) for hold in holds):
             raise MessageNotFound
-        # A lock whose end has come but which nobody has given back yet.
+        # A lock whose end has come and that was not given back yet.
         self._give_back(holds, count=True)
         nonce, end_ms = self._new_nonce(), min(until_ms, FOREVER_MS - 1)
         for key in wanted:
