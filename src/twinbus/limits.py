@@ -129,8 +129,6 @@ CREDIT_WINDOW = 1000
 UNSETTLED_PER_LINK_MAX = 2048
 # A waiting "next session" without its own timeout.
 SESSION_WAIT_MS = 60_000
-# Messages that one turn takes from the store for one connection, by their average size.
-STAGE_BYTES_MAX = 16 * 1024 * 1024
 
 # -- messages ----------------------------------------------------------------------
 
@@ -147,6 +145,8 @@ BATCH_MESSAGES_MAX = 4500
 # The end of year 9999. Scheduled times end before it, and clients send it (some add a
 # millisecond) for "any time at all".
 TIME_MS_MAX = 253_402_300_799_999
+# What the real service allows; a longer text of an error is cut.
+DEAD_LETTER_DESCRIPTION_CHARS_MAX = 4096
 
 # -- entities ----------------------------------------------------------------------
 
@@ -239,6 +239,35 @@ HTTP_BODY_SECONDS_MAX = 30
 # ... and a second more for each of these. The largest message, 100 MiB, may then take
 # two hours, and a connection cannot be held for less than a modem sends.
 HTTP_BODY_BYTES_PER_SECOND_MIN = 16 * 1024
+# How long the first look for a message may take after a receive's time is over: a slow
+# commit, not a hung one.
+REST_LOOK_SECONDS_MAX = 10.0
+
+# -- turns -------------------------------------------------------------------------
+
+# Bytes of commands that may wait for a turn before reading stops. More would not be
+# faster, and a single send beside a flood would wait for a longer turn.
+PENDING_BYTES_MAX = 4 * 1024 * 1024
+# Messages that a turn takes for the only consumer of a container, and for each of many:
+# a share small enough that all get some.
+SHARE_ALONE_MESSAGES = 1000
+SHARE_MESSAGES = 100
+# How often a receiver with too many unsettled deliveries looks for ended locks.
+LOST_LOCKS_LOOK_MS = 1_000
+# Items of each kind that time works off in one turn, so that other work gets its turn.
+SWEEP_MAX = 500
+# How often idle entities and old duplicate history are looked for.
+IDLE_CHECK_MS = 10_000
+# Between two looks at the time. Overdue work that cannot be done yet must not spin the
+# loop; and clocks may be set, so the timer is renewed within a minute.
+TICK_SECONDS_MIN = 0.01
+TICK_SECONDS_MAX = 60.0
+# How often a stopped store is asked whether it works again.
+STORE_RECOVERY_SECONDS = 1.0
+# How long a message that a topic has set aside is locked.
+TOPIC_LOCK_MS = 60_000
+# Messages that one turn takes from the store for one connection, by their average size.
+STAGE_BYTES_MAX = 16 * 1024 * 1024
 
 # -- the store ---------------------------------------------------------------------
 
@@ -296,12 +325,20 @@ CLIENT_THREAD_STOP_SECONDS = 5.0
 FAILOVER_INTERVAL_MS_MAX = 60 * 60_000
 PING_INTERVAL_MS_MIN = 1_000
 PING_INTERVAL_MS_MAX = 30 * 60_000
+# Its defaults: for both intervals, and for the number of backlog queues.
+PAIR_INTERVAL_MS_DEFAULT = 60_000
+BACKLOG_QUEUES_DEFAULT = 10
+# The path of a backlog queue must be valid up to this index, far beyond any count.
+BACKLOG_INDEX_MAX = 999_999
 # An attempt that a silent peer would keep for ever ends here and counts as a failure.
 ATTEMPT_MS_MAX = 30_000
 # Between attempts on an entity that is suspect: soon enough that a blip costs little,
 # seldom enough that a thousand senders do not hammer a server that starts.
 RETRY_PAUSE_MS_MIN = 250
 RETRY_PAUSE_MS_MAX = 5_000
+# Doublings of a pause: beyond this every pause is at its longest anyway, and the number
+# stays small however often something has failed.
+RETRY_DOUBLINGS_MAX = 16
 # What the service asks for when it says that it is busy.
 SERVER_BUSY_PAUSE_MS = 10_000
 # Sends that wait for a suspect entity, in one factory.
@@ -318,13 +355,26 @@ DESTINATION_PAUSE_MS_MAX = 60_000
 PARKED_MESSAGES_MAX = 2_000
 # How much later a lock may really end than was reckoned when the message came in.
 LOCK_MARGIN_MS = 1_000
+# A ping that a service stores all the same expires this soon.
+PING_TTL_MS = 1_000
+# Causes of an error that are looked at. Long chains are a defect, circular ones exist.
+ERROR_CAUSES_MAX = 8
+# Paths of entities whose key is kept: the same few come again and again.
+ENTITY_KEYS_KEPT_MAX = 4096
+# A backlog queue that has to be made: the largest that is not partitioned on the real
+# service, and a lock that outlasts a slow batch.
+BACKLOG_QUEUE_MEGABYTES = 5120
+BACKLOG_LOCK_SECONDS = 60
+# Backlog queues that are linked to before all others, so that a wrong key is shown
+# twice and not ten times: a server may bar clients that fail often.
+BACKLOG_LINKS_FIRST = 2
 
-# Events that are kept for an iterator that is not read.
+# Events that an iterator keeps until they are read.
 EVENTS_KEPT_MAX = 1_000
-# How often a backlog queue is tried to be made, and the pause between.
+# Attempts to make a backlog queue, and the pause between them.
 QUEUE_TRIES_MAX = 3
 QUEUE_TRY_PAUSE_SECONDS = 1.0
-# How often a pair that has diverted looks whether a syphon drains the backlog. Two
+# How often a pair that has diverted looks whether the backlog is drained. Two
 # looks without progress are a warning; each costs one operation for each queue.
 BACKLOG_LOOK_SECONDS = 10 * 60.0
 
@@ -338,6 +388,14 @@ SYPHON_POLL_SECONDS = 15 * 60.0
 SYPHON_CHUNK_MESSAGES = 500
 # What a pump has in hand, reckoned by the average size of what came so far.
 SYPHON_HAND_BYTES_MAX = 32 * 1024 * 1024
+# How much the sizes of one chunk count for the next, beside all before it.
+SYPHON_SIZE_WEIGHT = 0.5
+# Lock tokens of one request to a backlog queue; a request that fails is halved.
+SYPHON_SETTLE_TOKENS_MAX = 500
+# What a batch adds to each message (a section), and to all of them: an envelope that
+# repeats id, session and partition key of the first one, of 128 characters each.
+BATCH_SECTION_BYTES = 8
+BATCH_ENVELOPE_BYTES = 2048
 # Links to destinations that are kept open; a connection may have 5,000 sessions.
 SYPHON_SENDERS_MAX = 1_000
 # What a pump that stops waits for answers, before it gives up what is under way.
@@ -361,7 +419,7 @@ SYPHON_TOKEN_SECONDS = 4 * 3600
 # Backlog queues are looked for by their index. As many as this may be missing in a row
 # before there are no more.
 BACKLOG_GAP_MAX = 10
-# How often the queues are looked at while another receiver has messages locked.
+# While messages are left that are locked, the queues are looked at this often.
 SYPHON_LEFT_SECONDS = 5.0
 # What a receive of a task waits for the first message of a queue that has some, and
 # for those after it. Whatever comes of the wait, the receive ends with a drain, which
@@ -370,11 +428,23 @@ SYPHON_FIRST_SECONDS = 1.0
 SYPHON_NEXT_SECONDS = 0.05
 # A queue that a task found empty is tried again after this, while others have work.
 SYPHON_EMPTY_SECONDS = 30.0
+# What each look at a namespace may take before a syphon starts.
+SYPHON_CHECK_SECONDS = 15.0
+# Options of the job. A task has two chunks in hand, and a link 2,048 deliveries.
+SYPHON_CHUNK_MESSAGES_MAX = 2_000
+SYPHON_PARALLELISM_MAX = 10_000
+# Tasks to plan for where Spark does not say how many run at once (Spark Connect).
+SYPHON_PARALLELISM_UNKNOWN = 4
+SYPHON_TASK_SECONDS = 10
+# Tokens of tasks last four hours, so a task has to end long before.
+SYPHON_TASK_SECONDS_MAX = 600
+# Reports of runs that are older are removed.
+SYPHON_RUNS_KEPT_DAYS = 7
 # How often a task says how far it is.
 SYPHON_REPORT_SECONDS = 1.0
 # When a namespace cannot be reached: the pause, doubled up to the second.
-SYPHON_PAUSE_SECONDS_MIN = 0.5
-SYPHON_PAUSE_SECONDS_MAX = 15.0
+SYPHON_PAUSE_MS_MIN = 500
+SYPHON_PAUSE_MS_MAX = 15_000
 
 # -- the Spark source and sink -----------------------------------------------------
 
@@ -385,7 +455,9 @@ SETTLE_TOKENS_MAX = 1_000
 BATCH_MESSAGES_DEFAULT = 10_000
 CHUNK_MESSAGES_DEFAULT = 1_000
 CHUNK_MESSAGES_MAX = 2_000
-# Tasks of one micro-batch or read. More links than this on one entity gain nothing.
+# More than a batch could ever hold: it only refuses a number that was mistyped.
+BATCH_MESSAGES_MAX_OPTION = 1_000_000_000
+# Tasks of one micro-batch or read. More links to one entity do not make it faster.
 PARALLELISM_MAX = 1_000
 # What a task of the source receives for, and what one of the sink waits for a namespace
 # that is busy or away.
@@ -397,22 +469,35 @@ TASK_SECONDS_MAX = 86_400
 SOURCE_IDLE_SECONDS = 5.0
 # A session that has messages is given at once, so that this is waited in vain.
 SOURCE_SESSION_SECONDS = 0.25
+# Session names of one request; as the Python SDK asks.
+SOURCE_SESSIONS_PAGE = 100
+# How many times longer the next chunk may be than the one before, while the sizes of
+# messages are being learnt.
+SOURCE_CHUNK_GROWTH = 4
+# The largest sequence number: a signed 64-bit integer.
+SEQUENCE_NUMBER_MAX = (1 << 63) - 1
 # Sessions of one micro-batch; each costs a link.
 BATCH_SESSIONS_MAX = 10_000
-# Between attempts to reach a namespace that is away: doubled up to the second.
-AWAY_PAUSE_SECONDS_MIN = 0.5
-AWAY_PAUSE_SECONDS_MAX = 10.0
-# Rows that are encoded before they are sent, in bytes: a few full batches.
-SINK_BUFFER_BYTES = 2 * 1024 * 1024
 # A stream that browses looks for new messages this often.
 SOURCE_PEEK_SECONDS = 1.0
 # How long a task that browses asks a namespace that is away, and how long the writer of
 # a stream does when it is made: a restart must not end either.
 BROWSE_AWAY_SECONDS = 60.0
 STREAM_AWAY_SECONDS = 60.0
+# Between attempts to reach a namespace that is away: doubled up to the second.
+AWAY_PAUSE_MS_MIN = 500
+AWAY_PAUSE_MS_MAX = 10_000
+# Rows that are encoded before they are sent, in bytes: a few full batches.
+SINK_BUFFER_BYTES = 2 * 1024 * 1024
+# Bad rows that wait to be written, in bytes: a row group of reasonable size.
+BAD_ROWS_BUFFER_BYTES = 4 * 1024 * 1024
+# What `java -version` may take; a Java that is slower cannot run Spark either.
+JAVA_SECONDS_MAX = 30
 
 # -- the command line --------------------------------------------------------------
 
+# The largest port number of TCP.
+PORT_MAX = 65535
 # A command that takes longer than this says what it is doing.
 CLI_QUIET_SECONDS = 2.0
 # One request to a server, and the token that it carries.
@@ -424,21 +509,24 @@ CLI_SECRET_CHARS_MAX = 16 * 1024
 CLI_RETRIES_MAX = 1
 # Messages asked for at once when many are wanted.
 CLI_RECEIVE_MESSAGES_MAX = 100
-# One call of the backlog commands.
-CLI_BACKLOG_SECONDS_MAX = 15.0
-# Messages of one receive of these commands.
-CLI_BACKLOG_MESSAGES_MAX = 500
-# What a receive waits before a queue is taken to be empty.
-CLI_BACKLOG_WAIT_SECONDS = 1.0
 # Azure counts an operation for each 64 KiB of a message.
 OPERATION_BYTES = 64 * 1024
-# What the dry run of a syphon waits for one link.
-CLI_LINK_SECONDS_MAX = 15.0
 # The rates of a syphon are averages over this long.
 CLI_RATE_SECONDS = 10.0
-# How often the syphon command looks for progress, and without a terminal prints it.
-CLI_SYPHON_LOOK_SECONDS = 0.5
-CLI_SYPHON_LINE_SECONDS = 5.0
+# What a command waits for the secondary, and for a link to an entity of the primary.
+CLI_NAMESPACE_SECONDS = 15.0
+# What it waits for a Spark master, which answers at once or not at all.
+CLI_MASTER_SECONDS = 5
+# Messages of one receive, and what it waits before a queue is taken to be empty.
+CLI_CHUNK_MESSAGES = 500
+CLI_EMPTY_SECONDS = 1.0
+# Messages of each queue that `backlog list` looks at, and `backlog peek` shows.
+CLI_LISTED_MESSAGES = 10_000
+CLI_SHOWN_MESSAGES = 10
+# How often a running syphon is looked at, and how often a line is printed without a
+# terminal; rates are over the third.
+CLI_LOOK_SECONDS = 0.5
+CLI_LINE_SECONDS = 5.0
 
 # -- the drill: its size -----------------------------------------------------------
 

@@ -16,8 +16,8 @@ from tests.server.strangers import until
 from twinbus import limits
 from twinbus.clock import SystemClock
 from twinbus.errors import ConfigError
-from twinbus.server.access.port import is_loopback
 from twinbus.server.access.entrance import WaitingSockets
+from twinbus.server.access.port import is_loopback
 from twinbus.server.setup import listener
 from twinbus.server.setup.certificates import TlsOptions, prepare
 from twinbus.server.setup.listener import ListenOptions

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinbus.cli.confirm import Yes, confirm
 from twinbus import limits
+from twinbus.cli.confirm import Yes, confirm
 from twinbus.cli.output import Json, Listing, pairs, progress, show, show_all
 from twinbus.cli.sdk import CaFile, ConnectionText, authority_of, connected
 from twinbus.core.durations import parse_duration

@@ -31,7 +31,6 @@ from twinbus.errors import ConfigError, RemoteError, Unreachable
 if TYPE_CHECKING:
     from twinbus.core.sas import ConnectionString
 
-_PORT_MAX = 65535
 
 # Not from the environment: a variable that is meant for messages must not decide
 # whether a folder or a server is changed.
@@ -126,9 +125,14 @@ class Remote:
     def _connect(self) -> http.client.HTTPConnection:
         host, port = self.address.host, self.address.port
         if self.address.scheme == "http":
-            return http.client.HTTPConnection(host, port, timeout=limits.CLI_REQUEST_SECONDS_MAX)
+            return http.client.HTTPConnection(
+                host, port, timeout=limits.CLI_REQUEST_SECONDS_MAX
+            )
         return http.client.HTTPSConnection(
-            host, port, timeout=limits.CLI_REQUEST_SECONDS_MAX, context=_tls(self.ca_file)
+            host,
+            port,
+            timeout=limits.CLI_REQUEST_SECONDS_MAX,
+            context=_tls(self.ca_file),
         )
 
 
@@ -187,7 +191,7 @@ def _told(parsed: ConnectionString, ca_file: Path | None) -> Address:
     is_known = name.isprintable() and instance.isascii() and instance.isalnum()
     for scheme in ("http", "https") if parsed.dev else ("https",):
         port = told.get(said.HTTP_PORT_PROPERTIES[scheme])
-        if is_known and isinstance(port, int) and 0 < port <= _PORT_MAX:
+        if is_known and isinstance(port, int) and 0 < port <= limits.PORT_MAX:
             headers = {said.INSTANCE_HEADER: instance}
             return Address(scheme, parsed.host, int(port), name, headers)
     kind = "HTTP" if parsed.dev else "HTTPS"
