@@ -21,7 +21,7 @@ from bench.messages import messages
 from bench.proton_engine import ACCEPTED, ProtonConnection, Tag
 from bench.target import QUEUE, Target
 from bench.worker import make_token
-from twinbus.client.blocking import CBS
+from bench.blocking import CBS
 from twinbus.wire.message.sections import Request, encode_request
 
 WINDOW = 1000

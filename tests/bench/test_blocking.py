@@ -175,14 +175,14 @@ def test_a_wrong_token_is_refused(endpoint: Endpoint) -> None:
         connection.put_token(uri, token)
 
 
-def test_over_tls_and_with_a_login_by_name(server: Server, endpoint: Endpoint) -> None:
+def test_over_tls(server: Server, endpoint: Endpoint) -> None:
     tls = ssl.create_default_context(cafile=server.ca_file)
     connection = BlockingConnection(
         "127.0.0.1", endpoint.amqps_port, tls=tls, hostname="localhost"
     )
     queue = next(_unused)
 
-    with connection.open("somebody", "secret"):
+    with connection.open():
         claim(connection, endpoint, queue)
 
         assert connection.sender(queue).send([message()] * 500) == 500

@@ -119,11 +119,10 @@ class Settle:
         if not locks:
             return
         results = namespace.complete(locks, turn)
-        if all(results):
-            states += [_ACCEPTED] * len(locks)
-            return
-        lost = self._lost(namespace, turn)
-        states += [_ACCEPTED if done else lost for done in results]
+        # Each refusal is a state of its own, and so gets an answer of its own.
+        states += [
+            _ACCEPTED if done else self._lost(namespace, turn) for done in results
+        ]
 
     def _settle(
         self, namespace: Namespace, turn: Turn, lock: Lock, outcome: Any
@@ -200,4 +199,5 @@ class SettleReply:
 
     def failed(self, error: TwinbusError) -> None:
         """Nothing of it happened; the client may settle again through management."""
-        self.done([rejected(error)] * len(self._ids))
+        state = rejected(error)
+        self.done([state for _ in self._ids])
