@@ -17,10 +17,11 @@ from twinbus.core.rights import (
     renewed,
     standing,
 )
-from twinbus.errors import EntityNotFound, TwinbusError, Unauthorized
+from twinbus.errors import EntityNotFound, TwinbusError
 from twinbus.server.access.jwt import claim_from
 from twinbus.server.amqp.node import Node
 from twinbus.server.amqp.replies import reply_node
+from twinbus.server.broker.answers import status_of
 from twinbus.wire.events import Delivered
 from twinbus.wire.message.sections import Request, encode_reply
 from twinbus.wire.performatives import Accepted
@@ -116,12 +117,8 @@ class CbsNode(Node):
             return 400, "put-token needs the property 'name' and a token as its body."
         try:
             claim = self.connection.claims.put(audience, request.body)
-        except EntityNotFound as error:
-            return 404, error.text
-        except Unauthorized as error:
-            return 401, error.text
         except TwinbusError as error:
-            return 400, error.text
+            return status_of(error), error.text
         # Claims belong to the connection and outlive the link.
         self.connection.claimed(claim)
         return 202, "Accepted"

@@ -33,21 +33,16 @@ from twinbus.core.rights import (
 )
 from twinbus.errors import (
     ArgumentError,
-    Bug,
-    BusyError,
-    CallerError,
     EntityExists,
-    EntityNotFound,
-    StoreFault,
     TwinbusError,
-    Unauthorized,
 )
 from twinbus.server.access.port import INSTANCE_HEADER, NamespacePort
-from twinbus.server.broker import keys, maintenance
+from twinbus.server.broker import answers, keys, maintenance
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
 from twinbus.server.http.admin.replies import (
+    STATUSES,
     BodyTooLarge,
     MethodNotAllowed,
     PreconditionFailed,
@@ -58,17 +53,6 @@ from twinbus.server.http.upkeep_paths import Chore, Task, find_task
 
 log = logging.getLogger("twinbus.upkeep")
 
-_STATUS: tuple[tuple[type[TwinbusError], int], ...] = (
-    (Unauthorized, 401),
-    (EntityNotFound, 404),
-    (MethodNotAllowed, 405),
-    (EntityExists, 409),
-    (PreconditionFailed, 412),
-    (BodyTooLarge, 413),
-    (CallerError, 400),
-    (BusyError, 503),
-    (StoreFault, 503),
-)
 _KEY_TYPES = {"PrimaryKey": False, "SecondaryKey": True}
 
 
@@ -105,11 +89,9 @@ class UpkeepRoute(BaseRoute):
 
 
 def _refusal(error: TwinbusError) -> Response:
-    status = next((s for kind, s in _STATUS if isinstance(error, kind)), 500)
-    text = error.text
-    if isinstance(error, Bug):
-        text = "The request failed. The log of the server says more."
-    body = {"error": {"code": type(error).__name__, "message": text}}
+    status = answers.status_of(error, STATUSES)
+    message = answers.text_of(error)
+    body = {"error": {"code": type(error).__name__, "message": message}}
     # A body that was not read is not worth a connection.
     return JSONResponse(body, status, {"Connection": "close"})
 

@@ -17,6 +17,7 @@ from twinbus.server.amqp.management import rules as management_rules
 from twinbus.server.amqp.management import schedule as management_schedule
 from twinbus.server.amqp.management import sessions as management_sessions
 from twinbus.server.amqp.management.call import Arguments, Call, Reply
+from twinbus.server.broker.answers import status_of
 from twinbus.server.broker.entities import Entity
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
@@ -43,26 +44,6 @@ _HANDLERS: dict[Operation, Callable[[Call], Reply]] = {
 }
 _BY_NAME = {operation.value: operation for operation in _HANDLERS}
 _SENDING = frozenset({Operation.SCHEDULE, Operation.CANCEL_SCHEDULED})
-
-# The first line that fits an error counts.
-_STATUSES: tuple[tuple[type[errors.TwinbusError], int], ...] = (
-    (errors.Unauthorized, 401),
-    (errors.EntityDisabled, 403),
-    (errors.QuotaExceeded, 403),
-    (errors.MessageTooLarge, 403),
-    (errors.EntityNotFound, 404),
-    (errors.MessageNotFound, 404),
-    (errors.OperationTimeout, 408),
-    (errors.EntityExists, 409),
-    (errors.LockLost, 410),
-    (errors.SessionLockLost, 410),
-    (errors.SessionCannotBeLocked, 410),
-    (errors.NotImplementedByServer, 501),
-    (errors.BusyError, 503),
-    # Whatever else the client has got wrong.
-    (errors.CallerError, 400),
-    (errors.PeerError, 400),
-)
 
 
 def find_operation(request: Request) -> Operation:
@@ -102,7 +83,4 @@ def _check_status(entity: Entity, operation: Operation) -> None:
 
 def refusal(error: errors.TwinbusError) -> Reply:
     """The reply that tells a client why not."""
-    for kind, status in _STATUSES:
-        if isinstance(error, kind):
-            return Reply(status, error.text, {}, error.condition)
-    return Reply(500, error.text, {}, error.condition)
+    return Reply(status_of(error), error.text, {}, error.condition)

@@ -15,16 +15,12 @@ from twinbus.core.names import EntityPath
 from twinbus.core.rights import Claim, Operation, allowed
 from twinbus.errors import (
     Bug,
-    BusyError,
     CallerError,
-    EntityExists,
-    EntityNotFound,
-    PeerError,
-    QuotaExceeded,
     StoreFault,
     TwinbusError,
     Unauthorized,
 )
+from twinbus.server.broker import answers
 from twinbus.server.http.admin.filters import Filter
 from twinbus.server.http.admin.paths import Kind, Place
 from twinbus.server.http.admin.xml import ERROR_TYPE, Element, write_error
@@ -98,20 +94,13 @@ class AdminReply:
     etag: str | None = None
 
 
-_STATUS: tuple[tuple[type[TwinbusError], int], ...] = (
-    (Unauthorized, 401),
-    (QuotaExceeded, 403),
-    (EntityNotFound, 404),
-    (MethodNotAllowed, 405),
-    (EntityExists, 409),
-    (PreconditionFailed, 412),
-    (BodyTooLarge, 413),
-    (CallerError, 400),
-    (PeerError, 400),
-    (BusyError, 503),
+STATUSES = answers.STATUSES | {
+    MethodNotAllowed: 405,
+    PreconditionFailed: 412,
+    BodyTooLarge: 413,
     # Nothing was changed, and the store may recover by itself.
-    (StoreFault, 503),
-)
+    StoreFault: 503,
+}
 
 _SUB_CODES = {
     400: "SubCode=40000. Bad Request. ",
@@ -127,7 +116,7 @@ def refusal(
     error: TwinbusError, method: str, place: Place | None, namespace: str, now_ms: int
 ) -> AdminReply:
     """The answer that an error becomes."""
-    status = next((s for kind, s in _STATUS if isinstance(error, kind)), 500)
+    status = answers.status_of(error, STATUSES)
     tracker = place.tracker(namespace) if place else namespace
     detail = _detail(error, status, method, place, tracker)
     return AdminReply(status, write_error(status, detail, tracker, now_ms), ERROR_TYPE)
@@ -148,5 +137,5 @@ def _detail(
             return f"SubCode=40400. Not Found. {error.text}"
         return f"Entity '{tracker}' was not found. {error.text}"
     if isinstance(error, Bug):
-        return "SubCode=50000. Internal Server Error. The log of the server says more."
+        return f"SubCode=50000. Internal Server Error. {answers.SEE_LOG}"
     return _SUB_CODES.get(status, "") + error.text

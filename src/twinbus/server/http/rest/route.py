@@ -25,7 +25,6 @@ from twinbus.core.names import SubQueue
 from twinbus.core.rights import Claim, Right, RulesOf, allowed, standing
 from twinbus.errors import (
     ArgumentError,
-    Bug,
     BusyError,
     CallerError,
     EntityDisabled,
@@ -33,13 +32,11 @@ from twinbus.errors import (
     LockLost,
     MessageNotFound,
     MessageTooLarge,
-    PeerError,
-    QuotaExceeded,
-    StoreFault,
     TwinbusError,
     Unauthorized,
 )
 from twinbus.server.access.port import NamespacePort
+from twinbus.server.broker import answers
 from twinbus.server.broker.commands import Send
 from twinbus.server.broker.entities import Entity
 from twinbus.server.broker.host import Host
@@ -68,20 +65,8 @@ _SECONDS = re.compile(r"[0-9]{1,9}")
 # What the SDKs wait as well when a server is busy.
 _BUSY_SECONDS = 10
 
-# The documented codes. 410 is also what a lock that has ended is answered with on AMQP.
-_STATUS: tuple[tuple[type[TwinbusError], int], ...] = (
-    (Unauthorized, 401),
-    (QuotaExceeded, 403),
-    (MessageTooLarge, 403),
-    (EntityDisabled, 403),
-    (MessageNotFound, 404),
-    (EntityNotFound, 410),
-    (LockLost, 410),
-    (CallerError, 400),
-    (PeerError, 400),
-    (BusyError, 503),
-    (StoreFault, 500),
-)
+# As documented.
+STATUSES = answers.STATUSES | {EntityNotFound: 410}
 
 
 class RestRoute(BaseRoute):
@@ -165,12 +150,11 @@ class _Exchange:
 
     def refusal(self, error: TwinbusError) -> Response:
         """The answer that an error becomes."""
-        status = next((s for kind, s in _STATUS if isinstance(error, kind)), 500)
-        text = error.text
-        if isinstance(error, Bug):
-            text = "The request failed. The log of the server says more."
+        status = answers.status_of(error, STATUSES)
         tracker = f"{self._host.namespace.name}:{self._errand.path.text}"
-        body = write_error(status, text, tracker, self._host.clock.now_ms())
+        body = write_error(
+            status, answers.text_of(error), tracker, self._host.clock.now_ms()
+        )
         headers = {"Content-Type": ERROR_TYPE}
         if status == 503:
             headers["Retry-After"] = str(_BUSY_SECONDS)
