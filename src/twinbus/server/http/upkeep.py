@@ -48,7 +48,7 @@ from twinbus.server.http.admin.replies import (
     PreconditionFailed,
 )
 from twinbus.server.http.auth import Asked, proved
-from twinbus.server.http.request import check_authority, read_body
+from twinbus.server.http.route import check_authority, read_body
 from twinbus.server.http.upkeep_paths import Chore, Task, find_task
 
 log = logging.getLogger("twinbus.upkeep")

@@ -34,7 +34,7 @@ from twinbus.server.http.admin.replies import (
 from twinbus.server.http.admin.values import read_integer
 from twinbus.server.http.admin.xml import read_description
 from twinbus.server.http.auth import Asked, Door, proved
-from twinbus.server.http.request import check_authority, read_body
+from twinbus.server.http.route import check_authority, read_body
 
 _VERSION = re.compile(r"20[0-9]{2}-[0-9]{2}")
 # A body that was not read is not worth a connection.

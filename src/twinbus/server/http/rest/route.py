@@ -45,7 +45,6 @@ from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
 from twinbus.server.http.admin.xml import ERROR_TYPE, write_error
 from twinbus.server.http.auth import Asked, proved
-from twinbus.server.http.request import check_authority, read_body
 from twinbus.server.http.rest.messages import (
     BATCH_TYPE,
     Shown,
@@ -55,6 +54,7 @@ from twinbus.server.http.rest.messages import (
 )
 from twinbus.server.http.rest.paths import Deed, Errand, find_errand
 from twinbus.server.http.rest.receiving import Catch, Caught
+from twinbus.server.http.route import check_authority, read_body
 from twinbus.store.base import Lock, Stored
 from twinbus.wire.message import sections
 
