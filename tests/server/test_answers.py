@@ -10,6 +10,7 @@ import pytest
 from twinbus import errors
 from twinbus.errors import TwinbusError
 from twinbus.server.broker.answers import STATUSES, status_of, text_of
+from twinbus.server.http import route, upkeep
 from twinbus.server.http.admin import replies as admin
 from twinbus.server.http.rest import route as rest
 
@@ -18,7 +19,7 @@ TABLES = {
     "$cbs": STATUSES,
     "REST": rest.STATUSES,
     "administration": admin.STATUSES,
-    "upkeep": admin.STATUSES,
+    "upkeep": upkeep.STATUSES,
 }
 
 # The surface does not raise that error.
@@ -38,9 +39,9 @@ MATRIX: dict[TwinbusError, tuple[int | None, ...]] = {
     errors.SessionCannotBeLocked(): (410, NO, NO, NO, NO),
     errors.OperationTimeout(): (408, NO, NO, NO, NO),
     errors.NotImplementedByServer(): (501, NO, NO, NO, NO),
-    admin.MethodNotAllowed(): (NO, NO, NO, 405, 405),
-    admin.PreconditionFailed(): (NO, NO, NO, 412, 412),
-    admin.BodyTooLarge(): (NO, NO, NO, 413, 413),
+    route.MethodNotAllowed(): (NO, NO, NO, 405, 405),
+    route.PreconditionFailed(): (NO, NO, NO, 412, 412),
+    route.BodyTooLarge(): (NO, NO, NO, 413, 413),
     errors.CallerError(): (400, 400, 400, 400, 400),
     errors.ArgumentError(): (400, 400, 400, 400, 400),
     errors.ArgumentOutOfRange(): (400, 400, 400, 400, 400),

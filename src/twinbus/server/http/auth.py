@@ -3,7 +3,7 @@
 Owns how a credential stands in the header and what a signature may have been made for:
 the namespace, the entity, or the URL that is asked for, with or without scheme, exactly
 as the client wrote it. Scopes are compared by whole segments in that same spelling.
-Decides nothing: `rights.allowed` does, with the claim from here.
+`rights.allowed` decides, with the claim from here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from starlette.requests import HTTPConnection
 
 from twinbus.core import sas
 from twinbus.core.names import EntityPath
-from twinbus.core.rights import Claim, RulesOf, claim_for
+from twinbus.core.rights import Claim, Operation, RulesOf, allowed, claim_for
 from twinbus.errors import Unauthorized
 from twinbus.server.access.jwt import BearerTokens, claim_from
 from twinbus.server.access.port import NamespacePort
@@ -51,8 +51,9 @@ class Door:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a request is about."""
+    """What a request wants to do."""
 
+    operation: Operation
     # The entity, for the decision about rights.
     scope: EntityPath
     # The path as the client wrote it, without outer slashes.
@@ -61,10 +62,34 @@ class Asked:
     authority: str
 
 
-def proved(
-    request: HTTPConnection, asked: Asked, port: NamespacePort, host: Host
+def admitted(
+    request: HTTPConnection,
+    asked: Asked,
+    port: NamespacePort,
+    host: Host,
+    unproved: str = "",
 ) -> Claim:
-    """Prove the credential of a request; `Unauthorized` if it proves nothing.
+    """The claim that gives a request its right; `Unauthorized` if there is none.
+
+    `unproved` comes before the reason why a credential proves nothing.
+    """
+    now_ms = host.token_clock.now_ms()
+    try:
+        claim = _proved(request, asked, port, host, now_ms)
+    except Unauthorized as error:
+        raise Unauthorized(f"{unproved}{error.text}") from None
+    allowed([claim], asked.operation, asked.scope, now_ms // 1000)
+    return claim
+
+
+def _proved(
+    request: HTTPConnection,
+    asked: Asked,
+    port: NamespacePort,
+    host: Host,
+    now_ms: int,
+) -> Claim:
+    """Prove the credential of a request.
 
     Failures count for the client's address, as those on a connection do.
     """
@@ -72,7 +97,6 @@ def proved(
     if not header:
         raise Unauthorized("The request has no Authorization header.")
     address = request.client.host if request.client else ""
-    now_ms = host.token_clock.now_ms()
     with port.failures.counted(address, now_ms):
         return claim_in(header, asked, Door.of(port, host), now_ms // 1000)
 

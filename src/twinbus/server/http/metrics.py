@@ -22,12 +22,12 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from twinbus.core.names import EntityPath, SubQueue
-from twinbus.core.rights import Operation, allowed
+from twinbus.core.rights import Operation
 from twinbus.errors import EntityNotFound, Unauthorized
 from twinbus.server.access.port import NamespacePort, is_loopback
 from twinbus.server.broker.counters import Histogram
 from twinbus.server.broker.entities import Entity
-from twinbus.server.http.auth import Asked, proved
+from twinbus.server.http.auth import Asked, admitted
 from twinbus.store.base import Store
 
 if TYPE_CHECKING:
@@ -194,7 +194,6 @@ def _admit(port: NamespacePort, request: Request) -> None:
     client = request.client
     if client is not None and is_loopback(client.host):
         return
-    asked = Asked(_NAMESPACE, "metrics", request.headers.get("host", ""))
-    claim = proved(request, asked, port, port.host)
-    now_s = port.host.token_clock.now_ms() // 1000
-    allowed([claim], Operation.READ_NAMESPACE, _NAMESPACE, now_s)
+    authority = request.headers.get("host", "")
+    asked = Asked(Operation.READ_NAMESPACE, _NAMESPACE, "metrics", authority)
+    admitted(request, asked, port, port.host)

@@ -1,18 +1,155 @@
-"""What every HTTP request has: a host that it asks for, and a body.
+"""The shape of every HTTP surface: find, admit, answer or refuse.
 
-Owns two bounds: what may stand in `Host`, since answers repeat it, and how much of a
-body is taken in. Knows nothing about what is asked for, nor about who asks.
+Owns the order of these steps. A path function says which requests belong to a surface.
+Then `Host` is checked, the credential is proved and `rights.allowed` decides; only
+after that does the surface read a body, run its command and write its answer. An error
+in any step becomes the surface's own refusal. Also owns the bounds on `Host`, which
+answers repeat, and on bodies.
+
+A new surface is a path function, a subclass of `Exchange` and a line in the list of
+routes in `server.py`.
 """
 
 from __future__ import annotations
 
+import abc
 import re
+from collections.abc import Callable
+from typing import Any
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Match, NoMatchFound
+from starlette.types import Receive, Scope, Send
 
-from twinbus.errors import ArgumentError, TwinbusError
+from twinbus import limits
+from twinbus.core.rights import Claim
+from twinbus.errors import ArgumentError, CallerError, TwinbusError
+from twinbus.server.access.port import NamespacePort
+from twinbus.server.broker import answers
+from twinbus.server.broker.host import Host
+from twinbus.server.http.auth import Asked, admitted
 
 _AUTHORITY = re.compile(r"[A-Za-z0-9._\-\[\]:]{1,255}")
+# Where the scope of a request has what the path function returned.
+_FOUND = "twinbus.found"
+
+
+class PreconditionFailed(CallerError):
+    """The entity has changed since the ETag of If-Match was given out."""
+
+
+class BodyTooLarge(CallerError):
+    """The body of the request is too large."""
+
+
+class MethodNotAllowed(CallerError):
+    """The method is not known for this path."""
+
+
+# What HTTP adds to the statuses of errors.
+STATUSES = answers.STATUSES | {
+    MethodNotAllowed: 405,
+    PreconditionFailed: 412,
+    BodyTooLarge: 413,
+}
+
+
+class Exchange(abc.ABC):
+    """One request and its answer."""
+
+    # What the refusal of a credential begins with.
+    unproved = ""
+
+    def __init__(self, port: NamespacePort, request: Request) -> None:
+        self.port = port
+        self.request = request
+        # The host and port that the client asked for.
+        self.authority = request.headers.get("host", "")
+        self.host: Host = port.choose(self.authority.partition(":")[0])
+
+    async def run(self) -> Response:
+        """Admit the request and answer it; every error becomes a refusal."""
+        try:
+            check_authority(self.authority)
+            asked = self.asked()
+            claim = admitted(self.request, asked, self.port, self.host, self.unproved)
+            return await self.answer(claim)
+        except ClientDisconnect:
+            # It is not sent: the client is gone.
+            return Response(status_code=400)
+        except TwinbusError as error:
+            return self.refusal(error)
+
+    @abc.abstractmethod
+    def asked(self) -> Asked:
+        """What the request wants to do, and to what."""
+
+    @abc.abstractmethod
+    async def answer(self, claim: Claim) -> Response:
+        """Carry out a request that was admitted; refusals are raised."""
+
+    @abc.abstractmethod
+    def refusal(self, error: TwinbusError) -> Response:
+        """The answer that an error becomes."""
+
+    @property
+    def found(self) -> Any:
+        """What the path function of the surface returned for this request."""
+        return self.request.scope[_FOUND]
+
+    @property
+    def raw_path(self) -> str:
+        """The path as it stands in the request line."""
+        return raw_path_in(self.request.scope)
+
+    def now_s(self) -> int:
+        """The time that tokens end by."""
+        return self.host.token_clock.now_ms() // 1000
+
+    async def body(self) -> bytes:
+        """The whole body of a request that describes something."""
+        bytes_max = limits.ADMIN_BODY_BYTES_MAX
+        too_large = BodyTooLarge(f"A body has at most {bytes_max} bytes.")
+        return await read_body(self.request, bytes_max, too_large)
+
+
+class SurfaceRoute(BaseRoute):
+    """Takes the requests that a path function finds."""
+
+    def __init__(
+        self,
+        port: NamespacePort,
+        find: Callable[[str, str], object | None],
+        exchange: Callable[[NamespacePort, Request], Exchange],
+    ) -> None:
+        self._port = port
+        # Is given method and raw path; None if the request belongs to another surface.
+        self._find = find
+        self._exchange = exchange
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Whether a request belongs here; it takes along what was found."""
+        if scope["type"] != "http":
+            return Match.NONE, {}
+        found = self._find(scope["method"], raw_path_in(scope))
+        if found is None:
+            return Match.NONE, {}
+        return Match.FULL, {_FOUND: found}
+
+    def url_path_for(self, name: str, /, **path_params: Any) -> Any:
+        """Nothing here has a name."""
+        raise NoMatchFound(name, path_params)
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        response = await self._exchange(self._port, Request(scope, receive)).run()
+        await response(scope, receive, send)
+
+
+def raw_path_in(scope: Scope) -> str:
+    """The path of a request as it stands in the request line."""
+    return bytes(scope["raw_path"]).decode("ascii", "replace")
 
 
 def check_authority(authority: str) -> None:

@@ -29,7 +29,7 @@ from twinbus.server.http.admin.route import admin_route
 from twinbus.server.http.health import health_route
 from twinbus.server.http.metrics import metrics_route
 from twinbus.server.http.rest.route import HEADERS_AS_SENT, RestRoute
-from twinbus.server.http.upkeep import UpkeepRoute
+from twinbus.server.http.upkeep import upkeep_route
 from twinbus.server.http.websocket import WebSocketProtocol
 
 log = logging.getLogger("twinbus.http")
@@ -227,7 +227,7 @@ class HttpServer:
         self.routes: list[BaseRoute] = [
             health_route(port.host),
             metrics_route(port),
-            UpkeepRoute(port),
+            upkeep_route(port),
             self._rest,
         ]
         self._connect = connect

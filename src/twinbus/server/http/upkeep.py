@@ -17,94 +17,55 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Match, NoMatchFound
-from starlette.types import Receive, Scope, Send
 
-from twinbus import limits
 from twinbus.core.names import EntityPath
 from twinbus.core.rights import (
     AuthorizationRule,
+    Claim,
     Right,
-    allowed,
     format_rights,
     parse_rights,
 )
 from twinbus.errors import (
     ArgumentError,
     EntityExists,
+    StoreFault,
     TwinbusError,
 )
 from twinbus.server.access.port import INSTANCE_HEADER, NamespacePort
 from twinbus.server.broker import answers, keys, maintenance
-from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
-from twinbus.server.http.admin.replies import (
-    STATUSES,
-    BodyTooLarge,
+from twinbus.server.http import route
+from twinbus.server.http.auth import Asked
+from twinbus.server.http.route import (
+    Exchange,
     MethodNotAllowed,
     PreconditionFailed,
+    SurfaceRoute,
 )
-from twinbus.server.http.auth import Asked, proved
-from twinbus.server.http.route import check_authority, read_body
 from twinbus.server.http.upkeep_paths import Chore, Task, find_task
 
 log = logging.getLogger("twinbus.upkeep")
 
+# Nothing was changed, and the store may recover by itself.
+STATUSES = route.STATUSES | {StoreFault: 503}
 _KEY_TYPES = {"PrimaryKey": False, "SecondaryKey": True}
 
 
-class UpkeepRoute(BaseRoute):
+def upkeep_route(port: NamespacePort) -> SurfaceRoute:
     """Takes the requests whose paths are those of `upkeep_paths.py`."""
-
-    def __init__(self, port: NamespacePort) -> None:
-        self._port = port
-
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Whether a request belongs here; it takes its task along."""
-        if scope["type"] != "http":
-            return Match.NONE, {}
-        raw_path = bytes(scope["raw_path"]).decode("ascii", "replace")
-        task = find_task(scope["method"], raw_path)
-        if task is None:
-            return Match.NONE, {}
-        return Match.FULL, {"task": task}
-
-    def url_path_for(self, name: str, /, **path_params: Any) -> Any:
-        """Nothing here has a name."""
-        raise NoMatchFound(name, path_params)
-
-    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, whatever happens."""
-        exchange = _Exchange(self._port, Request(scope, receive))
-        try:
-            response = await exchange.answer()
-        except ClientDisconnect:
-            return
-        except TwinbusError as error:
-            response = _refusal(error)
-        await response(scope, receive, send)
+    return SurfaceRoute(port, find_task, UpkeepExchange)
 
 
-def _refusal(error: TwinbusError) -> Response:
-    status = answers.status_of(error, STATUSES)
-    message = answers.text_of(error)
-    body = {"error": {"code": type(error).__name__, "message": message}}
-    # A body that was not read is not worth a connection.
-    return JSONResponse(body, status, {"Connection": "close"})
-
-
-class _Exchange:
-    """One request and its answer."""
+class UpkeepExchange(Exchange):
+    """One request for upkeep."""
 
     def __init__(self, port: NamespacePort, request: Request) -> None:
-        self._port = port
-        self._request = request
-        self._task: Task = request.scope["task"]
-        self._authority = request.headers.get("host", "")
-        self._host: Host = port.choose(self._authority.partition(":")[0])
+        super().__init__(port, request)
+        self._task: Task = self.found
         self._answers: dict[Chore, Callable[[], Awaitable[Any]]] = {
             Chore.PURGE: self._purge,
             Chore.RESET: self._reset,
@@ -115,47 +76,56 @@ class _Exchange:
             Chore.REGENERATE: self._regenerate,
         }
 
-    async def answer(self) -> Response:
-        """Admit the request and carry it out; refusals are raised."""
-        check_authority(self._authority)
+    def asked(self) -> Asked:
+        """What the path says, if the request is for this server."""
         self._check_instance()
         task = self._task
-        asked = Asked(task.path, task.spelled, self._authority)
-        claim = proved(self._request, asked, self._port, self._host)
-        now_s = self._host.token_clock.now_ms() // 1000
-        allowed([claim], task.operation, task.path, now_s)
+        return Asked(task.operation, task.path, task.spelled, self.authority)
+
+    async def answer(self, claim: Claim) -> Response:
+        """Carry the request out; refusals are raised."""
+        del claim
+        task = self._task
         work = self._answers.get(task.chore)
         if work is None:
-            method = self._request.method
+            method = self.request.method
             raise MethodNotAllowed(f"{method} is not known for /{task.spelled}.")
         return JSONResponse(await work(), headers={"Cache-Control": "no-store"})
 
+    def refusal(self, error: TwinbusError) -> Response:
+        """The answer that an error becomes."""
+        status = answers.status_of(error, STATUSES)
+        message = answers.text_of(error)
+        body = {"error": {"code": type(error).__name__, "message": message}}
+        # A body that was not read is not worth a connection.
+        return JSONResponse(body, status, {"Connection": "close"})
+
     def _check_instance(self) -> None:
         """Refuse what was meant for another server, behind a forwarded port say."""
-        meant = self._request.headers.get(INSTANCE_HEADER)
-        if meant is not None and meant != self._host.instance:
+        meant = self.request.headers.get(INSTANCE_HEADER)
+        if meant is not None and meant != self.host.instance:
             raise PreconditionFailed(
-                f"The server at {self._authority} is another one than the request is "
+                f"The server at {self.authority} is another one than the request is "
                 f"for: {INSTANCE_HEADER} is not its own."
             )
 
     # -- messages and entities ---------------------------------------------------------
 
     async def _purge(self) -> dict[str, Any]:
-        purged = await self._host.run(partial(_purged, self._task.path))
+        purged = await self.host.run(partial(_purged, self._task.path))
         log.info("purged %r: %d messages", self._task.path.text, purged)
         return {"purged": purged}
 
     async def _reset(self) -> dict[str, Any]:
-        namespace = self._host.namespace
-        deleted = await self._host.run(_reset)
+        namespace = self.host.namespace
+        deleted = await self.host.run(_reset)
         log.info("reset: %d entities deleted", deleted)
         return {"deleted": deleted, "made": len(namespace.entities)}
 
     # -- authorization rules -----------------------------------------------------------
 
     async def _list_rules(self) -> dict[str, Any]:
-        return {"value": [_described(rule) for rule in self._host.namespace.rules]}
+        return {"value": [_described(rule) for rule in self.host.namespace.rules]}
 
     async def _put_rule(self) -> dict[str, Any]:
         properties = (await self._json("properties")).get("properties", {})
@@ -165,7 +135,7 @@ class _Exchange:
                 "or Manage in the list."
             )
         rights = _rights(properties["rights"])
-        only_new = self._request.headers.get("if-none-match") == "*"
+        only_new = self.request.headers.get("if-none-match") == "*"
         name = self._task.rule
 
         def change(namespace: Namespace, turn: Turn) -> AuthorizationRule:
@@ -176,7 +146,7 @@ class _Exchange:
                 lambda store: keys.put_rule(store, name, rights, turn.now_ms), turn
             )
 
-        rule = await self._host.run(change)
+        rule = await self.host.run(change)
         log.info("the authorization rule %r gives %s", rule.name, rule.rights)
         return _described(rule)
 
@@ -189,12 +159,12 @@ class _Exchange:
                 lambda store: keys.delete_rule(store, name, turn.now_ms), turn
             )
 
-        await self._host.run(change)
+        await self.host.run(change)
         log.info("the authorization rule %r is deleted", self._task.rule)
         return {"deleted": self._task.rule}
 
     async def _list_keys(self) -> dict[str, Any]:
-        return _keys(keys.find_rule(self._host.namespace.rules, self._task.rule))
+        return _keys(keys.find_rule(self.host.namespace.rules, self._task.rule))
 
     async def _regenerate(self) -> dict[str, Any]:
         body = await self._json("keyType")
@@ -213,16 +183,13 @@ class _Exchange:
                 turn,
             )
 
-        rule = await self._host.run(change)
+        rule = await self.host.run(change)
         log.info("the authorization rule %r has another %s", rule.name, body["keyType"])
         return _keys(rule)
 
     async def _json(self, field: str) -> dict[str, Any]:
         """The body, which has no other field than that."""
-        too_large = BodyTooLarge(
-            f"A body has at most {limits.ADMIN_BODY_BYTES_MAX} bytes."
-        )
-        body = await read_body(self._request, limits.ADMIN_BODY_BYTES_MAX, too_large)
+        body = await self.body()
         try:
             value = json.loads(body)
         except (ValueError, RecursionError):

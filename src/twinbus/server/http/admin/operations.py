@@ -38,8 +38,6 @@ from twinbus.server.http.admin.paths import Kind
 from twinbus.server.http.admin.replies import (
     AdminReply,
     AdminRequest,
-    MethodNotAllowed,
-    PreconditionFailed,
 )
 from twinbus.server.http.admin.xml import (
     ENTRY_TYPE,
@@ -50,6 +48,7 @@ from twinbus.server.http.admin.xml import (
     write_entry,
     write_feed,
 )
+from twinbus.server.http.route import MethodNotAllowed, PreconditionFailed
 
 # What a missing entity is answered with: clients find no entry in it.
 _NOTHING_LISTED = "Publicly Listed Services"

@@ -15,28 +15,16 @@ from twinbus.core.names import EntityPath
 from twinbus.core.rights import Claim, Operation, allowed
 from twinbus.errors import (
     Bug,
-    CallerError,
     StoreFault,
     TwinbusError,
     Unauthorized,
 )
 from twinbus.server.broker import answers
+from twinbus.server.http import route
 from twinbus.server.http.admin.filters import Filter
 from twinbus.server.http.admin.paths import Kind, Place
 from twinbus.server.http.admin.xml import ERROR_TYPE, Element, write_error
 from twinbus.server.http.auth import Asked, Door, claim_in
-
-
-class PreconditionFailed(CallerError):
-    """The entity has changed since the ETag of If-Match was given out."""
-
-
-class BodyTooLarge(CallerError):
-    """The body of the request is too large."""
-
-
-class MethodNotAllowed(CallerError):
-    """The method is not known for this path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +43,12 @@ class Forwarding:
         A client that may change one queue could otherwise send to all others through
         it. The right may come from the token for the target, or from the request's own.
         """
-        asked = Asked(EntityPath(target), target, self.authority)
+        asked = Asked(Operation.SEND_LINK, EntityPath(target), target, self.authority)
         claims: list[Claim] = []
         for token in self.tokens[field]:
             with suppress(Unauthorized):
                 claims.append(claim_in(token, asked, self.door, self.now_s))
-        allowed(claims, Operation.SEND_LINK, asked.scope, self.now_s)
+        allowed(claims, asked.operation, asked.scope, self.now_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +82,8 @@ class AdminReply:
     etag: str | None = None
 
 
-STATUSES = answers.STATUSES | {
-    MethodNotAllowed: 405,
-    PreconditionFailed: 412,
-    BodyTooLarge: 413,
-    # Nothing was changed, and the store may recover by itself.
-    StoreFault: 503,
-}
+# Nothing was changed, and the store may recover by itself.
+STATUSES = route.STATUSES | {StoreFault: 503}
 
 _SUB_CODES = {
     400: "SubCode=40000. Bad Request. ",

@@ -12,13 +12,13 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from twinbus import limits
-from twinbus.core.rights import Operation, allowed
-from twinbus.errors import ArgumentError, TwinbusError, Unauthorized
+from twinbus.core.rights import Claim, Operation
+from twinbus.errors import ArgumentError, TwinbusError
 from twinbus.server.access.port import NamespacePort
 from twinbus.server.http.admin.descriptions import STRICT_VERSION
 from twinbus.server.http.admin.filters import Filter, parse_filter
@@ -27,20 +27,19 @@ from twinbus.server.http.admin.paths import Kind, Place, parse_place
 from twinbus.server.http.admin.replies import (
     AdminReply,
     AdminRequest,
-    BodyTooLarge,
     Forwarding,
     refusal,
 )
 from twinbus.server.http.admin.values import read_integer
 from twinbus.server.http.admin.xml import read_description
-from twinbus.server.http.auth import Asked, Door, proved
-from twinbus.server.http.route import check_authority, read_body
+from twinbus.server.http.auth import Asked, Door
+from twinbus.server.http.route import Exchange
 
 _VERSION = re.compile(r"20[0-9]{2}-[0-9]{2}")
 # A body that was not read is not worth a connection.
 _CLOSING = frozenset({401, 413})
 # What the real service says first, whatever is wrong with a token.
-_INVALID = "claim is empty or token is invalid."
+_INVALID = "claim is empty or token is invalid. "
 # Where the token for the target of a field is.
 _FORWARD_TOKENS = {
     "forward_to": "servicebussupplementaryauthorization",
@@ -52,11 +51,7 @@ def admin_route(port: NamespacePort) -> Route:
     """Everything that no other route wants; it must be the last."""
 
     async def answer(request: Request) -> Response:
-        try:
-            reply = await _Exchange(port, request).run()
-        except ClientDisconnect:
-            return Response(status_code=400)
-        return _response(reply)
+        return await AdminExchange(port, request).run()
 
     return Route("/{path:path}", answer, methods=["GET", "PUT", "DELETE"])
 
@@ -72,75 +67,66 @@ def _response(reply: AdminReply) -> Response:
     return Response(reply.body, reply.status, headers)
 
 
-class _Exchange:
-    """One request and its answer."""
+class AdminExchange(Exchange):
+    """One request about entities."""
+
+    unproved = _INVALID
 
     def __init__(self, port: NamespacePort, request: Request) -> None:
-        self._port = port
-        self._request = request
+        super().__init__(port, request)
         self._method = request.method
-        self._authority = request.headers.get("host", "")
-        self._host = port.choose(self._authority.partition(":")[0])
+        # Known when the path is read.
         self._place: Place | None = None
 
-    async def run(self) -> AdminReply:
-        """Answer the request, whatever happens."""
-        try:
-            return await self._answer()
-        except TwinbusError as error:
-            namespace = self._host.namespace.name
-            now_ms = self._host.clock.now_ms()
-            return refusal(error, self._method, self._place, namespace, now_ms)
+    def asked(self) -> Asked:
+        """Read the path, which may be none of an entity."""
+        place = self._place = parse_place(self.raw_path)
+        operation = self._operation(place)
+        return Asked(operation, place.scope, place.spelled, self.authority)
 
-    async def _answer(self) -> AdminReply:
-        check_authority(self._authority)
-        raw_path = bytes(self._request.scope["raw_path"]).decode("ascii", "replace")
-        place = self._place = parse_place(raw_path)
-        self._admit(place)
-        request = self._read(raw_path, place)
+    async def answer(self, claim: Claim) -> Response:
+        """Run the request as a command."""
+        del claim
+        assert self._place is not None
+        request = self._read(self._place)
         if self._method != "PUT":
-            return await self._host.run(Administer(request))
-        body = await self._body()
+            return _response(await self.host.run(Administer(request)))
+        body = await self.body()
         described = dataclasses.replace(request, description=read_description(body))
-        return await self._host.run(Administer(described), len(body))
+        return _response(await self.host.run(Administer(described), len(body)))
 
-    def _admit(self, place: Place) -> None:
-        """Return if the request may do that there; else raise `Unauthorized`."""
-        asked = Asked(place.scope, place.spelled, self._authority)
-        try:
-            claim = proved(self._request, asked, self._port, self._host)
-        except Unauthorized as error:
-            raise Unauthorized(f"{_INVALID} {error.text}") from None
-        allowed([claim], self._operation(place), place.scope, self._now_s())
-
-    def _now_s(self) -> int:
-        return self._host.token_clock.now_ms() // 1000
+    def refusal(self, error: TwinbusError) -> Response:
+        """The answer that an error becomes."""
+        namespace = self.host.namespace.name
+        now_ms = self.host.clock.now_ms()
+        return _response(refusal(error, self._method, self._place, namespace, now_ms))
 
     def _operation(self, place: Place) -> Operation:
         if self._method == "DELETE":
             return Operation.DELETE_ENTITY
         if self._method == "PUT":
-            is_update = "if-match" in self._request.headers
+            is_update = "if-match" in self.request.headers
             return Operation.UPDATE_ENTITY if is_update else Operation.CREATE_ENTITY
         if place.kind is Kind.NAMESPACE:
             return Operation.READ_NAMESPACE
         return Operation.LIST_ENTITIES if place.kind.is_list else Operation.READ_ENTITY
 
-    def _read(self, raw_path: str, place: Place) -> AdminRequest:
+    def _read(self, place: Place) -> AdminRequest:
         """The request without its body."""
-        query = self._request.query_params
+        raw_path = self.raw_path
+        query = self.request.query_params
         version = query.get("api-version", STRICT_VERSION)
         if not _VERSION.fullmatch(version):
             raise ArgumentError("The api-version must be a year and a month: 2021-05.")
-        root = f"{self._request.scope['scheme']}://{self._authority}"
-        given = bytes(self._request.scope["query_string"]).decode("ascii", "replace")
+        root = f"{self.request.scope['scheme']}://{self.authority}"
+        given = bytes(self.request.scope["query_string"]).decode("ascii", "replace")
         return AdminRequest(
             method=self._method,
             place=place,
             url=f"{root}{raw_path}?{given}" if given else f"{root}{raw_path}",
             root=f"{root}/",
             version=version,
-            if_match=self._request.headers.get("if-match"),
+            if_match=self.request.headers.get("if-match"),
             skip=_count(query.get("$skip", "0"), "$skip"),
             top=_count(query.get("$top", str(limits.ADMIN_PAGE_ENTRIES_MAX)), "$top"),
             wanted=_wanted(query.get("$filter"), place.kind),
@@ -152,17 +138,12 @@ class _Exchange:
         """What proves that the request may make an entity send to another."""
         tokens = {
             field: tuple(
-                self._request.headers.get(name, "") for name in (own, "authorization")
+                self.request.headers.get(name, "") for name in (own, "authorization")
             )
             for field, own in _FORWARD_TOKENS.items()
         }
-        door = Door.of(self._port, self._host)
-        return Forwarding(tokens, self._authority, door, self._now_s())
-
-    async def _body(self) -> bytes:
-        bytes_max = limits.ADMIN_BODY_BYTES_MAX
-        too_large = BodyTooLarge(f"A body has at most {bytes_max} bytes.")
-        return await read_body(self._request, bytes_max, too_large)
+        door = Door.of(self.port, self.host)
+        return Forwarding(tokens, self.authority, door, self.now_s())
 
 
 def _wanted(text: str | None, kind: Kind) -> Filter:

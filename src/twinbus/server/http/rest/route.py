@@ -13,16 +13,15 @@ from __future__ import annotations
 import asyncio
 import re
 import urllib.parse
+from functools import partial
 from typing import Any
 
-from starlette import types
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Match, NoMatchFound
 
 from twinbus import limits
 from twinbus.core.names import SubQueue
-from twinbus.core.rights import Claim, Right, RulesOf, allowed, standing
+from twinbus.core.rights import Claim, Right, RulesOf, standing
 from twinbus.errors import (
     ArgumentError,
     BusyError,
@@ -39,12 +38,12 @@ from twinbus.server.access.port import NamespacePort
 from twinbus.server.broker import answers
 from twinbus.server.broker.commands import Send
 from twinbus.server.broker.entities import Entity
-from twinbus.server.broker.host import Host
 from twinbus.server.broker.lock_tokens import lock_of, uuid_of
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
+from twinbus.server.http import route
 from twinbus.server.http.admin.xml import ERROR_TYPE, write_error
-from twinbus.server.http.auth import Asked, proved
+from twinbus.server.http.auth import Asked
 from twinbus.server.http.rest.messages import (
     BATCH_TYPE,
     Shown,
@@ -54,7 +53,7 @@ from twinbus.server.http.rest.messages import (
 )
 from twinbus.server.http.rest.paths import Deed, Errand, find_errand
 from twinbus.server.http.rest.receiving import Catch, Caught
-from twinbus.server.http.route import check_authority, read_body
+from twinbus.server.http.route import Exchange, SurfaceRoute, read_body
 from twinbus.store.base import Lock, Stored
 from twinbus.wire.message import sections
 
@@ -66,69 +65,42 @@ _SECONDS = re.compile(r"[0-9]{1,9}")
 _BUSY_SECONDS = 10
 
 # As documented.
-STATUSES = answers.STATUSES | {EntityNotFound: 410}
+STATUSES = route.STATUSES | {EntityNotFound: 410}
 
 
-class RestRoute(BaseRoute):
+class RestRoute(SurfaceRoute):
     """Takes the requests whose paths are those of the data plane."""
 
     def __init__(self, port: NamespacePort) -> None:
-        self._port = port
         self._catches: set[Catch] = set()
-
-    def matches(self, scope: types.Scope) -> tuple[Match, types.Scope]:
-        """Whether a request belongs here; it takes its errand along."""
-        if scope["type"] != "http":
-            return Match.NONE, {}
-        raw_path = bytes(scope["raw_path"]).decode("ascii", "replace")
-        errand = find_errand(scope["method"], raw_path)
-        if errand is None:
-            return Match.NONE, {}
-        return Match.FULL, {"errand": errand}
-
-    def url_path_for(self, name: str, /, **path_params: Any) -> Any:
-        """Nothing here has a name."""
-        raise NoMatchFound(name, path_params)
-
-    async def handle(
-        self, scope: types.Scope, receive: types.Receive, send: types.Send
-    ) -> None:
-        """Answer a request, whatever happens."""
-        request = Request(scope, receive)
-        exchange = _Exchange(self._port, request, self._catches)
-        try:
-            response = await exchange.answer()
-        except ClientDisconnect:
-            return
-        except TwinbusError as error:
-            response = exchange.refusal(error)
-        await response(scope, receive, send)
+        exchange = partial(RestExchange, catches=self._catches)
+        super().__init__(port, find_errand, exchange)
 
     def close(self) -> None:
-        """The server stops: nobody waits any longer."""
+        """The server stops: receives that wait are refused."""
         for catch in list(self._catches):
             catch.refuse(BusyError("The server is shutting down. Try again."))
 
 
-class _Exchange:
-    """One request and its answer."""
+class RestExchange(Exchange):
+    """One request of the data plane."""
 
     def __init__(
         self, port: NamespacePort, request: Request, catches: set[Catch]
     ) -> None:
-        self._port = port
-        self._request = request
+        super().__init__(port, request)
         self._catches = catches
-        self._errand: Errand = request.scope["errand"]
-        self._authority = request.headers.get("host", "")
-        self._host: Host = port.choose(self._authority.partition(":")[0])
+        self._errand: Errand = self.found
 
-    async def answer(self) -> Response:
-        """Admit the request and carry it out; refusals are raised."""
-        check_authority(self._authority)
-        claim = self._admit()
+    def asked(self) -> Asked:
+        """What the path says."""
         errand = self._errand
-        entity = self._host.namespace.entities.get(errand.path)
+        return Asked(errand.deed.operation, errand.path, errand.spelled, self.authority)
+
+    async def answer(self, claim: Claim) -> Response:
+        """Find the entity and carry the request out; refusals are raised."""
+        errand = self._errand
+        entity = self.host.namespace.entities.get(errand.path)
         if errand.deed is Deed.SEND:
             return await self._send(entity)
         if not entity.gives_messages(errand.path.sub_queue):
@@ -139,22 +111,12 @@ class _Exchange:
             return await self._receive(entity, claim)
         return await self._settle(entity)
 
-    def _admit(self) -> Claim:
-        """What gives the caller the right; `Unauthorized` if nothing does."""
-        errand = self._errand
-        asked = Asked(errand.path, errand.spelled, self._authority)
-        now_s = self._host.token_clock.now_ms() // 1000
-        claim = proved(self._request, asked, self._port, self._host)
-        allowed([claim], errand.deed.operation, errand.path, now_s)
-        return claim
-
     def refusal(self, error: TwinbusError) -> Response:
         """The answer that an error becomes."""
         status = answers.status_of(error, STATUSES)
-        tracker = f"{self._host.namespace.name}:{self._errand.path.text}"
-        body = write_error(
-            status, answers.text_of(error), tracker, self._host.clock.now_ms()
-        )
+        text = answers.text_of(error)
+        tracker = f"{self.host.namespace.name}:{self._errand.path.text}"
+        body = write_error(status, text, tracker, self.host.clock.now_ms())
         headers = {"Content-Type": ERROR_TYPE}
         if status == 503:
             headers["Retry-After"] = str(_BUSY_SECONDS)
@@ -173,24 +135,24 @@ class _Exchange:
             )
         await self._room()
         body = await self._body(entity)
-        content_type = self._request.headers.get("content-type", "")
+        content_type = self.request.headers.get("content-type", "")
         if content_type.partition(";")[0].strip().lower() == BATCH_TYPE:
             messages = read_batch(body)
         else:
-            state: dict[str, Any] = self._request.scope.get("state", {})
-            headers = state.get(HEADERS_AS_SENT, self._request.headers.raw)
+            state: dict[str, Any] = self.request.scope.get("state", {})
+            headers = state.get(HEADERS_AS_SENT, self.request.headers.raw)
             messages = [read_single(headers, body)]
         send = Send(entity)
         send.deliveries.append(messages)
-        await self._host.run(send, len(body))
+        await self.host.run(send, len(body))
         headers_out = {"Content-Type": content_type} if content_type else {}
         return Response(status_code=201, headers=headers_out)
 
     async def _room(self) -> None:
         """Wait until the store has caught up, before more is taken in."""
-        while self._host.crowded:
+        while self.host.crowded:
             room = asyncio.Event()
-            self._host.on_room.append(room.set)
+            self.host.on_room.append(room.set)
             await room.wait()
 
     async def _body(self, entity: Entity) -> bytes:
@@ -199,7 +161,7 @@ class _Exchange:
             f"The body has more than {bytes_max} bytes, the most that "
             f"'{entity.name}' takes."
         )
-        return await read_body(self._request, bytes_max, too_large)
+        return await read_body(self.request, bytes_max, too_large)
 
     # -- receive -----------------------------------------------------------------------
 
@@ -212,16 +174,16 @@ class _Exchange:
         if not entity.description.status.can_receive:
             raise EntityDisabled(f"'{entity.name}' is disabled for receiving.")
         locks = self._errand.deed is Deed.LOCK
-        catch = Catch(self._host, entity, entity.container(path.sub_queue), locks)
+        catch = Catch(self.host, entity, entity.container(path.sub_queue), locks)
         # Nobody waits longer than his token lets him.
-        left_seconds = claim.expires_s - self._host.token_clock.now_ms() / 1000
+        left_seconds = claim.expires_s - self.host.token_clock.now_ms() / 1000
         wait_seconds = min(self._wait_seconds(), left_seconds)
         # There is no body; whatever comes next is the client going away.
         too_large = ArgumentError("A receive has no body. Leave it out.")
-        await read_body(self._request, limits.HANDSHAKE_BYTES_MAX, too_large)
+        await read_body(self.request, limits.HANDSHAKE_BYTES_MAX, too_large)
         gone: asyncio.Future[Any] = asyncio.ensure_future(self._gone())
-        waiter = _Waiter(catch, claim, self._host.namespace.rules_of)
-        self._host.claim_holders.add(waiter)
+        waiter = _Waiter(catch, claim, self.host.namespace.rules_of)
+        self.host.claim_holders.add(waiter)
         self._catches.add(catch)
         catch.open(wait_seconds)
         try:
@@ -234,18 +196,18 @@ class _Exchange:
             caught = catch.done.result()
         finally:
             gone.cancel()
-            self._host.claim_holders.discard(waiter)
+            self.host.claim_holders.discard(waiter)
             self._catches.discard(catch)
             catch.close()
         return Response(status_code=204) if caught is None else self._shown(caught)
 
     async def _gone(self) -> None:
         """Return when the client has gone."""
-        while (await self._request.receive())["type"] != "http.disconnect":
+        while (await self.request.receive())["type"] != "http.disconnect":
             pass
 
     def _wait_seconds(self) -> int:
-        text = self._request.query_params.get("timeout")
+        text = self.request.query_params.get("timeout")
         if text is None:
             return limits.REST_WAIT_SECONDS_MAX
         if not _SECONDS.fullmatch(text):
@@ -263,9 +225,9 @@ class _Exchange:
         return response
 
     def _location(self, lock: Lock) -> str:
-        scheme = self._request.scope["scheme"]
+        scheme = self.request.scope["scheme"]
         path = urllib.parse.quote(self._errand.path.text, safe="/$~")
-        root = f"{scheme}://{self._authority}"
+        root = f"{scheme}://{self.authority}"
         return f"{root}/{path}/messages/{lock.sequence}/{uuid_of(lock)}"
 
     # -- settle ------------------------------------------------------------------------
@@ -287,7 +249,7 @@ class _Exchange:
                 return _renew(namespace, entity, lock, stored, turn.now_ms)
             return None
 
-        until_ms = await self._host.run(work)
+        until_ms = await self.host.run(work)
         headers = {}
         if until_ms is not None:
             headers["BrokerProperties"] = locked_until(until_ms)
