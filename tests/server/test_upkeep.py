@@ -28,7 +28,7 @@ from twinbus.server.broker.config import (
     TopicConfig,
 )
 from twinbus.server.broker.turn import Turn
-from twinbus.server.http.upkeep_paths import Chore, find_task
+from twinbus.server.http.upkeep import Chore, find_task
 from twinbus.store.base import DEAD_LETTER, Record
 from twinbus.wire.events import Detached
 

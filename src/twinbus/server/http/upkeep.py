@@ -1,29 +1,43 @@
 """Upkeep of a running namespace over HTTP: its keys, purge and reset.
 
-Owns the order of things: the path is read, the caller is admitted, the body is taken
-in, bounded, and the work runs as a command of the host. So no answer leaves before its
-change is on disk, and a key that was replaced has ended when the answer comes.
+Owns these paths, which no entity can have, since names hold no dollar sign:
+
+    /$purge, /{entity}/$purge                       messages
+    /$reset                                         the namespace
+    /$authorizationRules                            its authorization rules
+    /$authorizationRules/{name}                     one of them
+    /$authorizationRules/{name}/listKeys            its keys
+    /$authorizationRules/{name}/regenerateKeys      another key
+
+A path is cut at its slashes first and each part is decoded once, so that no spelling of
+one place can pass for another. Words are known in any case, names of rules are not.
+Work runs as a command of the host, so no answer leaves before its change is on disk,
+and a key that was replaced has ended when the answer comes.
 Bodies are JSON, shaped as Azure's Resource Manager has it for a namespace's rules.
 Everything needs Manage, on the namespace or, for a purge, on the entity; `listKeys` and
 `regenerateKeys` are the only answers with keys in them.
-What is a path of this is in `upkeep_paths.py`; what a purge is, in `maintenance.py`.
+What a purge is, is in `broker/maintenance.py`.
 """
 
 from __future__ import annotations
 
+import enum
 import json
 import logging
+import urllib.parse
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from twinbus.core.names import EntityPath
+from twinbus.core.names import EntityPath, parse_address
 from twinbus.core.rights import (
     AuthorizationRule,
     Claim,
+    Operation,
     Right,
     format_rights,
     parse_rights,
@@ -46,9 +60,112 @@ from twinbus.server.http.route import (
     PreconditionFailed,
     SurfaceRoute,
 )
-from twinbus.server.http.upkeep_paths import Chore, Task, find_task
 
 log = logging.getLogger("twinbus.upkeep")
+
+# -- paths -----------------------------------------------------------------------------
+
+_PURGE = "$purge"
+_RESET = "$reset"
+_RULES = "$authorizationrules"
+
+
+class Chore(enum.Enum):
+    """What is asked for."""
+
+    PURGE = "purge"
+    RESET = "reset"
+    LIST_RULES = "list rules"
+    PUT_RULE = "put rule"
+    DELETE_RULE = "delete rule"
+    LIST_KEYS = "list keys"
+    REGENERATE = "regenerate keys"
+    # A path of ours, but nothing that can be done with it.
+    NOTHING = "nothing"
+
+
+_OPERATIONS = {
+    Chore.PURGE: Operation.PURGE,
+    Chore.RESET: Operation.RESET_NAMESPACE,
+    Chore.LIST_RULES: Operation.READ_RULES,
+    Chore.LIST_KEYS: Operation.READ_RULES,
+}
+_NAMESPACE = EntityPath("")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A request for upkeep."""
+
+    chore: Chore
+    # The path as the client wrote it, without outer slashes: this may be signed.
+    spelled: str
+    # What it is about: an entity, or the namespace.
+    path: EntityPath = _NAMESPACE
+    # The name of an authorization rule.
+    rule: str = ""
+
+    @property
+    def operation(self) -> Operation:
+        """What `rights.allowed` calls it."""
+        return _OPERATIONS.get(self.chore, Operation.CHANGE_RULES)
+
+
+def find_task(method: str, raw_path: str) -> Task | None:
+    """Read the path of a request, as it stands in the request line."""
+    spelled = raw_path.removeprefix("/").removesuffix("/")
+    try:
+        segments = [
+            urllib.parse.unquote(segment, errors="strict")
+            for segment in spelled.split("/")
+        ]
+    except UnicodeDecodeError:
+        return None
+    match [segment.lower() for segment in segments]:
+        case [word] if word == _RESET:
+            chore = Chore.RESET if method == "POST" else Chore.NOTHING
+            return Task(chore, spelled)
+        case [*_, word] if word == _PURGE:
+            chore = Chore.PURGE if method == "POST" else Chore.NOTHING
+            return _purge(chore, segments[:-1], spelled)
+        case [word, *rest] if word == _RULES:
+            return _rules(method, rest, segments, spelled)
+    return None
+
+
+def _purge(chore: Chore, entity: list[str], spelled: str) -> Task | None:
+    if not entity:
+        return Task(chore, spelled)
+    address = "/".join(entity)
+    path = parse_address(address)
+    # Whatever else reads an address must see in it what stands there: no empty
+    # segment, no host.
+    if path.management or path.is_namespace or path.text.lower() != address.lower():
+        return None
+    return Task(chore, spelled, path)
+
+
+_OF_LIST = {"GET": Chore.LIST_RULES}
+_OF_RULE = {"PUT": Chore.PUT_RULE, "DELETE": Chore.DELETE_RULE}
+_OF_KEYS = {"listkeys": Chore.LIST_KEYS, "regeneratekeys": Chore.REGENERATE}
+
+
+def _rules(
+    method: str, rest: list[str], segments: list[str], spelled: str
+) -> Task | None:
+    match rest:
+        case []:
+            return Task(_OF_LIST.get(method, Chore.NOTHING), spelled)
+        case [_]:
+            chore = _OF_RULE.get(method, Chore.NOTHING)
+            return Task(chore, spelled, rule=segments[1])
+        case [_, action] if action in _OF_KEYS:
+            chore = _OF_KEYS[action] if method == "POST" else Chore.NOTHING
+            return Task(chore, spelled, rule=segments[1])
+    return None
+
+
+# -- requests --------------------------------------------------------------------------
 
 # Nothing was changed, and the store may recover by itself.
 STATUSES = route.STATUSES | {StoreFault: 503}
@@ -56,7 +173,7 @@ _KEY_TYPES = {"PrimaryKey": False, "SecondaryKey": True}
 
 
 def upkeep_route(port: NamespacePort) -> SurfaceRoute:
-    """Takes the requests whose paths are those of `upkeep_paths.py`."""
+    """Takes the requests whose paths are those of this file."""
     return SurfaceRoute(port, find_task, UpkeepExchange)
 
 
