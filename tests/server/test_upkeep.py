@@ -28,7 +28,7 @@ from twinbus.server.broker.config import (
     TopicConfig,
 )
 from twinbus.server.broker.turn import Turn
-from twinbus.server.http.upkeep import Chore, find_task
+from twinbus.server.http.upkeep import UpkeepAction, find_upkeep
 from twinbus.store.base import DEAD_LETTER, Record
 from twinbus.wire.events import Detached
 
@@ -217,7 +217,7 @@ async def test_no_other_spelling_leads_there(site: UpkeepSite, path: str) -> Non
     answer = await site.ask("POST", path)
 
     assert answer.status in (400, 404, 405), answer
-    assert find_task("POST", path) is None
+    assert find_upkeep("POST", path) is None
     assert held(site, "q") == 1
 
 
@@ -232,10 +232,10 @@ async def test_what_nothing_is_called_is_not_found(site: UpkeepSite, path: str) 
 
 
 def test_names_of_rules_are_decoded_once() -> None:
-    found = find_task("DELETE", "/$authorizationRules/a%252Fb%2Fc")
+    found = find_upkeep("DELETE", "/$authorizationRules/a%252Fb%2Fc")
 
     assert found is not None
-    assert (found.chore, found.rule) == (Chore.DELETE_RULE, "a%2Fb/c")
+    assert (found.action, found.rule) == (UpkeepAction.DELETE_RULE, "a%2Fb/c")
     assert found.path == EntityPath("")
 
 

@@ -68,36 +68,40 @@ log = logging.getLogger("twinbus.upkeep")
 _PURGE = "$purge"
 _RESET = "$reset"
 _RULES = "$authorizationrules"
+_LIST_KEYS = "listkeys"
+_REGENERATE_KEYS = "regeneratekeys"
+_RULE = "{name}"
 
-
-class Chore(enum.Enum):
-    """What is asked for."""
-
-    PURGE = "purge"
-    RESET = "reset"
-    LIST_RULES = "list rules"
-    PUT_RULE = "put rule"
-    DELETE_RULE = "delete rule"
-    LIST_KEYS = "list keys"
-    REGENERATE = "regenerate keys"
-    # A path of ours, but nothing that can be done with it.
-    NOTHING = "nothing"
-
-
-_OPERATIONS = {
-    Chore.PURGE: Operation.PURGE,
-    Chore.RESET: Operation.RESET_NAMESPACE,
-    Chore.LIST_RULES: Operation.READ_RULES,
-    Chore.LIST_KEYS: Operation.READ_RULES,
-}
 _NAMESPACE = EntityPath("")
 
 
+class UpkeepAction(enum.Enum):
+    """What can be asked for: the end of its path, its method, and its operation."""
+
+    PURGE = _PURGE, "POST", Operation.PURGE
+    RESET = _RESET, "POST", Operation.RESET_NAMESPACE
+    LIST_RULES = _RULES, "GET", Operation.READ_RULES
+    PUT_RULE = _RULE, "PUT", Operation.CHANGE_RULES
+    DELETE_RULE = _RULE, "DELETE", Operation.CHANGE_RULES
+    LIST_KEYS = _LIST_KEYS, "POST", Operation.READ_RULES
+    REGENERATE_KEYS = _REGENERATE_KEYS, "POST", Operation.CHANGE_RULES
+    # One of these paths with a method that it does not have.
+    UNKNOWN = "", "", Operation.CHANGE_RULES
+
+    @property
+    def operation(self) -> Operation:
+        """What `rights.allowed` calls it."""
+        return self.value[2]
+
+
+_BY_PATH = {action.value[:2]: action for action in UpkeepAction}
+
+
 @dataclass(frozen=True, slots=True)
-class Task:
+class UpkeepRequest:
     """A request for upkeep."""
 
-    chore: Chore
+    action: UpkeepAction
     # The path as the client wrote it, without outer slashes: this may be signed.
     spelled: str
     # What it is about: an entity, or the namespace.
@@ -105,13 +109,8 @@ class Task:
     # The name of an authorization rule.
     rule: str = ""
 
-    @property
-    def operation(self) -> Operation:
-        """What `rights.allowed` calls it."""
-        return _OPERATIONS.get(self.chore, Operation.CHANGE_RULES)
 
-
-def find_task(method: str, raw_path: str) -> Task | None:
+def find_upkeep(method: str, raw_path: str) -> UpkeepRequest | None:
     """Read the path of a request, as it stands in the request line."""
     spelled = raw_path.removeprefix("/").removesuffix("/")
     try:
@@ -121,48 +120,34 @@ def find_task(method: str, raw_path: str) -> Task | None:
         ]
     except UnicodeDecodeError:
         return None
+
+    def action(end: str) -> UpkeepAction:
+        return _BY_PATH.get((end, method), UpkeepAction.UNKNOWN)
+
     match [segment.lower() for segment in segments]:
-        case [word] if word == _RESET:
-            chore = Chore.RESET if method == "POST" else Chore.NOTHING
-            return Task(chore, spelled)
+        case [word] if word in (_RESET, _RULES):
+            return UpkeepRequest(action(word), spelled)
         case [*_, word] if word == _PURGE:
-            chore = Chore.PURGE if method == "POST" else Chore.NOTHING
-            return _purge(chore, segments[:-1], spelled)
-        case [word, *rest] if word == _RULES:
-            return _rules(method, rest, segments, spelled)
+            return _purge(action(word), segments[:-1], spelled)
+        case [word, _] if word == _RULES:
+            return UpkeepRequest(action(_RULE), spelled, rule=segments[1])
+        case [word, _, end] if word == _RULES and end in (_LIST_KEYS, _REGENERATE_KEYS):
+            return UpkeepRequest(action(end), spelled, rule=segments[1])
     return None
 
 
-def _purge(chore: Chore, entity: list[str], spelled: str) -> Task | None:
+def _purge(
+    action: UpkeepAction, entity: list[str], spelled: str
+) -> UpkeepRequest | None:
     if not entity:
-        return Task(chore, spelled)
+        return UpkeepRequest(action, spelled)
     address = "/".join(entity)
     path = parse_address(address)
     # Whatever else reads an address must see in it what stands there: no empty
     # segment, no host.
     if path.management or path.is_namespace or path.text.lower() != address.lower():
         return None
-    return Task(chore, spelled, path)
-
-
-_OF_LIST = {"GET": Chore.LIST_RULES}
-_OF_RULE = {"PUT": Chore.PUT_RULE, "DELETE": Chore.DELETE_RULE}
-_OF_KEYS = {"listkeys": Chore.LIST_KEYS, "regeneratekeys": Chore.REGENERATE}
-
-
-def _rules(
-    method: str, rest: list[str], segments: list[str], spelled: str
-) -> Task | None:
-    match rest:
-        case []:
-            return Task(_OF_LIST.get(method, Chore.NOTHING), spelled)
-        case [_]:
-            chore = _OF_RULE.get(method, Chore.NOTHING)
-            return Task(chore, spelled, rule=segments[1])
-        case [_, action] if action in _OF_KEYS:
-            chore = _OF_KEYS[action] if method == "POST" else Chore.NOTHING
-            return Task(chore, spelled, rule=segments[1])
-    return None
+    return UpkeepRequest(action, spelled, path)
 
 
 # -- requests --------------------------------------------------------------------------
@@ -174,7 +159,7 @@ _KEY_TYPES = {"PrimaryKey": False, "SecondaryKey": True}
 
 def upkeep_route(port: NamespacePort) -> SurfaceRoute:
     """Takes the requests whose paths are those of this file."""
-    return SurfaceRoute(port, find_task, UpkeepExchange)
+    return SurfaceRoute(port, find_upkeep, UpkeepExchange)
 
 
 class UpkeepExchange(Exchange):
@@ -182,32 +167,25 @@ class UpkeepExchange(Exchange):
 
     def __init__(self, port: NamespacePort, request: Request) -> None:
         super().__init__(port, request)
-        self._task: Task = self.found
-        self._answers: dict[Chore, Callable[[], Awaitable[Any]]] = {
-            Chore.PURGE: self._purge,
-            Chore.RESET: self._reset,
-            Chore.LIST_RULES: self._list_rules,
-            Chore.PUT_RULE: self._put_rule,
-            Chore.DELETE_RULE: self._delete_rule,
-            Chore.LIST_KEYS: self._list_keys,
-            Chore.REGENERATE: self._regenerate,
-        }
+        self._wanted: UpkeepRequest = self.found
 
     def asked(self) -> Asked:
         """What the path says, if the request is for this server."""
         self._check_instance()
-        task = self._task
-        return Asked(task.operation, task.path, task.spelled, self.authority)
+        wanted = self._wanted
+        operation = wanted.action.operation
+        return Asked(operation, wanted.path, wanted.spelled, self.authority)
 
     async def answer(self, claim: Claim) -> Response:
         """Carry the request out; refusals are raised."""
         del claim
-        task = self._task
-        work = self._answers.get(task.chore)
+        work = _ANSWERS.get(self._wanted.action)
         if work is None:
             method = self.request.method
-            raise MethodNotAllowed(f"{method} is not known for /{task.spelled}.")
-        return JSONResponse(await work(), headers={"Cache-Control": "no-store"})
+            raise MethodNotAllowed(
+                f"{method} is not known for /{self._wanted.spelled}."
+            )
+        return JSONResponse(await work(self), headers={"Cache-Control": "no-store"})
 
     def refusal(self, error: TwinbusError) -> Response:
         """The answer that an error becomes."""
@@ -229,8 +207,8 @@ class UpkeepExchange(Exchange):
     # -- messages and entities ---------------------------------------------------------
 
     async def _purge(self) -> dict[str, Any]:
-        purged = await self.host.run(partial(_purged, self._task.path))
-        log.info("purged %r: %d messages", self._task.path.text, purged)
+        purged = await self.host.run(partial(_purged, self._wanted.path))
+        log.info("purged %r: %d messages", self._wanted.path.text, purged)
         return {"purged": purged}
 
     async def _reset(self) -> dict[str, Any]:
@@ -253,7 +231,7 @@ class UpkeepExchange(Exchange):
             )
         rights = _rights(properties["rights"])
         only_new = self.request.headers.get("if-none-match") == "*"
-        name = self._task.rule
+        name = self._wanted.rule
 
         def change(namespace: Namespace, turn: Turn) -> AuthorizationRule:
             _check_not_configured(namespace, name)
@@ -268,7 +246,7 @@ class UpkeepExchange(Exchange):
         return _described(rule)
 
     async def _delete_rule(self) -> dict[str, Any]:
-        name = self._task.rule
+        name = self._wanted.rule
 
         def change(namespace: Namespace, turn: Turn) -> None:
             _check_not_configured(namespace, name)
@@ -277,19 +255,19 @@ class UpkeepExchange(Exchange):
             )
 
         await self.host.run(change)
-        log.info("the authorization rule %r is deleted", self._task.rule)
-        return {"deleted": self._task.rule}
+        log.info("the authorization rule %r is deleted", self._wanted.rule)
+        return {"deleted": self._wanted.rule}
 
     async def _list_keys(self) -> dict[str, Any]:
-        return _keys(keys.find_rule(self.host.namespace.rules, self._task.rule))
+        return _keys(keys.find_rule(self.host.namespace.rules, self._wanted.rule))
 
-    async def _regenerate(self) -> dict[str, Any]:
+    async def _regenerate_keys(self) -> dict[str, Any]:
         body = await self._json("keyType")
         secondary = _KEY_TYPES.get(str(body.get("keyType")))
         if secondary is None:
             raise ArgumentError("keyType must be PrimaryKey or SecondaryKey.")
 
-        name = self._task.rule
+        name = self._wanted.rule
 
         def change(namespace: Namespace, turn: Turn) -> AuthorizationRule:
             _check_not_configured(namespace, name)
@@ -314,6 +292,17 @@ class UpkeepExchange(Exchange):
         if not isinstance(value, dict) or value.keys() - {field}:
             raise ArgumentError(f"The body must be an object with '{field}' alone.")
         return value
+
+
+_ANSWERS: dict[UpkeepAction, Callable[[UpkeepExchange], Awaitable[Any]]] = {
+    UpkeepAction.PURGE: UpkeepExchange._purge,
+    UpkeepAction.RESET: UpkeepExchange._reset,
+    UpkeepAction.LIST_RULES: UpkeepExchange._list_rules,
+    UpkeepAction.PUT_RULE: UpkeepExchange._put_rule,
+    UpkeepAction.DELETE_RULE: UpkeepExchange._delete_rule,
+    UpkeepAction.LIST_KEYS: UpkeepExchange._list_keys,
+    UpkeepAction.REGENERATE_KEYS: UpkeepExchange._regenerate_keys,
+}
 
 
 def _purged(path: EntityPath, namespace: Namespace, turn: Turn) -> int:
