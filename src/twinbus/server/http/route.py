@@ -4,7 +4,7 @@ Owns the order of these steps. A path function says which requests belong to a s
 Then `Host` is checked, the credential is proved and `rights.allowed` decides; only
 after that does the surface read a body, run its command and write its answer. An error
 in any step becomes the surface's own refusal. Also owns the bounds on `Host`, which
-answers repeat, and on bodies.
+answers repeat, and on bodies, and how a path is taken apart.
 
 A new surface is a path function, a subclass of `Exchange` and a line in the list of
 routes in `server.py`.
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import abc
 import re
+import urllib.parse
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,7 @@ from starlette.routing import BaseRoute, Match, NoMatchFound
 from starlette.types import Receive, Scope, Send
 
 from twinbus import limits
+from twinbus.core.names import EntityPath, parse_address
 from twinbus.core.rights import Claim
 from twinbus.errors import ArgumentError, CallerError, TwinbusError
 from twinbus.server.access.port import NamespacePort
@@ -150,6 +152,32 @@ class SurfaceRoute(BaseRoute):
 def raw_path_in(scope: Scope) -> str:
     """The path of a request as it stands in the request line."""
     return bytes(scope["raw_path"]).decode("ascii", "replace")
+
+
+def split_path(raw_path: str) -> tuple[str, list[str]] | None:
+    """The path as it is spelled, without outer slashes, and its decoded segments.
+
+    It is cut at its slashes first and each segment is decoded once, so that no spelling
+    of one place can pass for another. None if it is not UTF-8.
+    """
+    spelled = raw_path.removeprefix("/").removesuffix("/")
+    try:
+        return spelled, [
+            urllib.parse.unquote(segment, errors="strict")
+            for segment in spelled.split("/")
+        ]
+    except UnicodeDecodeError:
+        return None
+
+
+def entity_at(segments: list[str]) -> EntityPath | None:
+    """The entity that segments name; None if they are not its address and no more."""
+    address = "/".join(segments)
+    path = parse_address(address)
+    # Other readers must find the same entity in it: no empty segment, no host.
+    if path.management or path.text.lower() != address.lower():
+        return None
+    return path
 
 
 def check_authority(authority: str) -> None:

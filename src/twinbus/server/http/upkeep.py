@@ -9,8 +9,7 @@ Owns these paths, which no entity can have, since names hold no dollar sign:
     /$authorizationRules/{name}/listKeys            its keys
     /$authorizationRules/{name}/regenerateKeys      another key
 
-A path is cut at its slashes first and each part is decoded once, so that no spelling of
-one place can pass for another. Words are known in any case, names of rules are not.
+Words are known in any case, names of rules are not.
 Work runs as a command of the host, so no answer leaves before its change is on disk,
 and a key that was replaced has ended when the answer comes.
 Bodies are JSON, shaped as Azure's Resource Manager has it for a namespace's rules.
@@ -24,7 +23,6 @@ from __future__ import annotations
 import enum
 import json
 import logging
-import urllib.parse
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
@@ -33,7 +31,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from twinbus.core.names import EntityPath, parse_address
+from twinbus.core.names import EntityPath
 from twinbus.core.rights import (
     AuthorizationRule,
     Claim,
@@ -59,6 +57,8 @@ from twinbus.server.http.route import (
     MethodNotAllowed,
     PreconditionFailed,
     SurfaceRoute,
+    entity_at,
+    split_path,
 )
 
 log = logging.getLogger("twinbus.upkeep")
@@ -112,14 +112,10 @@ class UpkeepRequest:
 
 def find_upkeep(method: str, raw_path: str) -> UpkeepRequest | None:
     """Read the path of a request, as it stands in the request line."""
-    spelled = raw_path.removeprefix("/").removesuffix("/")
-    try:
-        segments = [
-            urllib.parse.unquote(segment, errors="strict")
-            for segment in spelled.split("/")
-        ]
-    except UnicodeDecodeError:
+    split = split_path(raw_path)
+    if split is None:
         return None
+    spelled, segments = split
 
     def action(end: str) -> UpkeepAction:
         return _BY_PATH.get((end, method), UpkeepAction.UNKNOWN)
@@ -141,11 +137,8 @@ def _purge(
 ) -> UpkeepRequest | None:
     if not entity:
         return UpkeepRequest(action, spelled)
-    address = "/".join(entity)
-    path = parse_address(address)
-    # Whatever else reads an address must see in it what stands there: no empty
-    # segment, no host.
-    if path.management or path.is_namespace or path.text.lower() != address.lower():
+    path = entity_at(entity)
+    if path is None or path.is_namespace:
         return None
     return UpkeepRequest(action, spelled, path)
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import enum
 import re
-import urllib.parse
 from dataclasses import dataclass
 from uuid import UUID
 
-from twinbus.core.names import EntityPath, parse_address
+from twinbus.core.names import EntityPath
 from twinbus.core.rights import Operation
+from twinbus.server.http.route import entity_at, split_path
 
 _MESSAGES = "messages"
 _HEAD = "head"
@@ -60,14 +60,10 @@ class Errand:
 
 def find_errand(method: str, raw_path: str) -> Errand | None:
     """Read the path of a request, as it stands in the request line."""
-    spelled = raw_path.removeprefix("/").removesuffix("/")
-    try:
-        segments = [
-            urllib.parse.unquote(segment, errors="strict")
-            for segment in spelled.split("/")
-        ]
-    except UnicodeDecodeError:
+    split = split_path(raw_path)
+    if split is None:
         return None
+    spelled, segments = split
     lowered = [segment.lower() for segment in segments]
     if method == "POST" and lowered[1:][-1:] == [_MESSAGES]:
         return _errand(Deed.SEND, segments[:-1], spelled)
@@ -87,10 +83,5 @@ def _errand(
     message: str = "",
     token: UUID = _NO_TOKEN,
 ) -> Errand | None:
-    address = "/".join(entity)
-    path = parse_address(address)
-    # Whatever else reads an address must see in it what stands there: no empty
-    # segment, no host.
-    if path.management or path.text.lower() != address.lower():
-        return None
-    return Errand(deed, path, spelled, message, token)
+    path = entity_at(entity)
+    return None if path is None else Errand(deed, path, spelled, message, token)
