@@ -1,9 +1,8 @@
-"""Where a request of the REST data plane leads: its path, taken apart.
+"""Paths of the REST data plane.
 
 Owns the reading of `/{entity}/messages`, `/{entity}/messages/head` and
-`/{entity}/messages/{message}/{lock token}`. A path is cut at its slashes first and each
-part is decoded once, so `%2F` in the id of a message stays in the id. What is no such
-path is nobody's business here: the administration API may know it.
+`/{entity}/messages/{message}/{lock token}`. `%2F` in the id of a message stays in the
+id. Any other path may be one of the administration API.
 Knows nothing about which entities exist, nor about who asks.
 """
 
@@ -20,36 +19,36 @@ from twinbus.server.http.route import entity_at, split_path
 
 _MESSAGES = "messages"
 _HEAD = "head"
+_LOCKED = "{message}/{lock token}"
 _TOKEN = re.compile(r"[0-9A-Fa-f]{8}-(?:[0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}")
 
 _NO_TOKEN = UUID(int=0)
 
 
-class Deed(enum.Enum):
-    """What is asked for; the words keep deeds of one right apart."""
+class RestAction(enum.Enum):
+    """What can be asked for: the end of its path, its method, and its operation."""
 
-    SEND = Operation.SEND_LINK, "send"
-    LOCK = Operation.RECEIVE_LINK, "peek-lock"
-    TAKE = Operation.RECEIVE_LINK, "receive and delete"
-    COMPLETE = Operation.SETTLE, "delete"
-    UNLOCK = Operation.SETTLE, "unlock"
-    RENEW = Operation.RENEW_LOCK, "renew"
+    SEND = _MESSAGES, "POST", Operation.SEND_LINK
+    PEEK_LOCK = _HEAD, "POST", Operation.RECEIVE_LINK
+    RECEIVE_AND_DELETE = _HEAD, "DELETE", Operation.RECEIVE_LINK
+    COMPLETE = _LOCKED, "DELETE", Operation.SETTLE
+    UNLOCK = _LOCKED, "PUT", Operation.SETTLE
+    RENEW = _LOCKED, "POST", Operation.RENEW_LOCK
 
     @property
     def operation(self) -> Operation:
         """What `rights.allowed` calls it."""
-        return self.value[0]
+        return self.value[2]
 
 
-_OF_HEAD = {"POST": Deed.LOCK, "DELETE": Deed.TAKE}
-_OF_LOCK = {"POST": Deed.RENEW, "DELETE": Deed.COMPLETE, "PUT": Deed.UNLOCK}
+_BY_PATH = {action.value[:2]: action for action in RestAction}
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class RestRequest:
     """A request of the data plane."""
 
-    deed: Deed
+    action: RestAction
     path: EntityPath
     # The path as the client wrote it, without outer slashes: this may be signed.
     spelled: str
@@ -58,30 +57,25 @@ class Errand:
     token: UUID = _NO_TOKEN
 
 
-def find_errand(method: str, raw_path: str) -> Errand | None:
+def find_rest(method: str, raw_path: str) -> RestRequest | None:
     """Read the path of a request, as it stands in the request line."""
     split = split_path(raw_path)
     if split is None:
         return None
     spelled, segments = split
-    lowered = [segment.lower() for segment in segments]
-    if method == "POST" and lowered[1:][-1:] == [_MESSAGES]:
-        return _errand(Deed.SEND, segments[:-1], spelled)
-    if lowered[1:][-2:] == [_MESSAGES, _HEAD] and method in _OF_HEAD:
-        return _errand(_OF_HEAD[method], segments[:-2], spelled)
-    if lowered[1:][-3:-2] == [_MESSAGES] and method in _OF_LOCK:
-        *entity, _messages, message, token = segments
-        if _TOKEN.fullmatch(token):
-            return _errand(_OF_LOCK[method], entity, spelled, message, UUID(token))
-    return None
-
-
-def _errand(
-    deed: Deed,
-    entity: list[str],
-    spelled: str,
-    message: str = "",
-    token: UUID = _NO_TOKEN,
-) -> Errand | None:
-    path = entity_at(entity)
-    return None if path is None else Errand(deed, path, spelled, message, token)
+    message, token = "", _NO_TOKEN
+    match [segment.lower() for segment in segments]:
+        case [_, *_, word] if word == _MESSAGES:
+            end, entity = _MESSAGES, segments[:-1]
+        case [_, *_, word, head] if (word, head) == (_MESSAGES, _HEAD):
+            end, entity = _HEAD, segments[:-2]
+        case [_, *_, word, _, text] if word == _MESSAGES and _TOKEN.fullmatch(text):
+            end, entity = _LOCKED, segments[:-3]
+            message, token = segments[-2], UUID(text)
+        case _:
+            return None
+    action = _BY_PATH.get((end, method))
+    path = None if action is None else entity_at(entity)
+    if action is None or path is None:
+        return None
+    return RestRequest(action, path, spelled, message, token)

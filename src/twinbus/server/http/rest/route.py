@@ -51,7 +51,7 @@ from twinbus.server.http.rest.messages import (
     read_batch,
     read_single,
 )
-from twinbus.server.http.rest.paths import Deed, Errand, find_errand
+from twinbus.server.http.rest.paths import RestAction, RestRequest, find_rest
 from twinbus.server.http.rest.receiving import Catch, Caught
 from twinbus.server.http.route import Exchange, SurfaceRoute, read_body
 from twinbus.store.base import Lock, Stored
@@ -74,7 +74,7 @@ class RestRoute(SurfaceRoute):
     def __init__(self, port: NamespacePort) -> None:
         self._catches: set[Catch] = set()
         exchange = partial(RestExchange, catches=self._catches)
-        super().__init__(port, find_errand, exchange)
+        super().__init__(port, find_rest, exchange)
 
     def close(self) -> None:
         """The server stops: receives that wait are refused."""
@@ -90,24 +90,26 @@ class RestExchange(Exchange):
     ) -> None:
         super().__init__(port, request)
         self._catches = catches
-        self._errand: Errand = self.found
+        self._wanted: RestRequest = self.found
 
     def asked(self) -> Asked:
         """What the path says."""
-        errand = self._errand
-        return Asked(errand.deed.operation, errand.path, errand.spelled, self.authority)
+        wanted = self._wanted
+        return Asked(
+            wanted.action.operation, wanted.path, wanted.spelled, self.authority
+        )
 
     async def answer(self, claim: Claim) -> Response:
         """Find the entity and carry the request out; refusals are raised."""
-        errand = self._errand
-        entity = self.host.namespace.entities.get(errand.path)
-        if errand.deed is Deed.SEND:
+        wanted = self._wanted
+        entity = self.host.namespace.entities.get(wanted.path)
+        if wanted.action is RestAction.SEND:
             return await self._send(entity)
-        if not entity.gives_messages(errand.path.sub_queue):
+        if not entity.gives_messages(wanted.path.sub_queue):
             raise CallerError(
-                f"'{errand.path.text}' is a topic. Use one of its subscriptions."
+                f"'{wanted.path.text}' is a topic. Use one of its subscriptions."
             )
-        if errand.deed in (Deed.LOCK, Deed.TAKE):
+        if wanted.action in (RestAction.PEEK_LOCK, RestAction.RECEIVE_AND_DELETE):
             return await self._receive(entity, claim)
         return await self._settle(entity)
 
@@ -115,12 +117,12 @@ class RestExchange(Exchange):
         """The answer that an error becomes."""
         status = answers.status_of(error, STATUSES)
         text = answers.text_of(error)
-        tracker = f"{self.host.namespace.name}:{self._errand.path.text}"
+        tracker = f"{self.host.namespace.name}:{self._wanted.path.text}"
         body = write_error(status, text, tracker, self.host.clock.now_ms())
         headers = {"Content-Type": ERROR_TYPE}
         if status == 503:
             headers["Retry-After"] = str(_BUSY_SECONDS)
-        if self._errand.deed is Deed.SEND:
+        if self._wanted.action is RestAction.SEND:
             # A body that was not read is not worth a connection.
             headers["Connection"] = "close"
         return Response(body, status, headers)
@@ -128,7 +130,7 @@ class RestExchange(Exchange):
     # -- send --------------------------------------------------------------------------
 
     async def _send(self, entity: Entity) -> Response:
-        path = self._errand.path
+        path = self._wanted.path
         if path.sub_queue is not SubQueue.NONE or entity.kind == "subscription":
             raise CallerError(
                 f"'{path.text}' cannot be sent to. Send to the queue or topic itself."
@@ -166,14 +168,14 @@ class RestExchange(Exchange):
     # -- receive -----------------------------------------------------------------------
 
     async def _receive(self, entity: Entity, claim: Claim) -> Response:
-        path = self._errand.path
+        path = self._wanted.path
         if entity.requires_session and path.sub_queue is SubQueue.NONE:
             raise CallerError(
                 f"'{path.text}' requires sessions, which HTTP does not have. Use AMQP."
             )
         if not entity.description.status.can_receive:
             raise EntityDisabled(f"'{entity.name}' is disabled for receiving.")
-        locks = self._errand.deed is Deed.LOCK
+        locks = self._wanted.action is RestAction.PEEK_LOCK
         catch = Catch(self.host, entity, entity.container(path.sub_queue), locks)
         # Nobody waits longer than his token lets him.
         left_seconds = claim.expires_s - self.host.token_clock.now_ms() / 1000
@@ -226,24 +228,24 @@ class RestExchange(Exchange):
 
     def _location(self, lock: Lock) -> str:
         scheme = self.request.scope["scheme"]
-        path = urllib.parse.quote(self._errand.path.text, safe="/$~")
+        path = urllib.parse.quote(self._wanted.path.text, safe="/$~")
         root = f"{scheme}://{self.authority}"
         return f"{root}/{path}/messages/{lock.sequence}/{uuid_of(lock)}"
 
     # -- settle ------------------------------------------------------------------------
 
     async def _settle(self, entity: Entity) -> Response:
-        errand = self._errand
-        container = entity.container(errand.path.sub_queue)
-        lock = lock_of(errand.token)
+        wanted = self._wanted
+        container = entity.container(wanted.path.sub_queue)
+        lock = lock_of(wanted.token)
 
         def work(namespace: Namespace, turn: Turn) -> int | None:
             if namespace.entities.find(entity.key) is not entity:
                 raise EntityNotFound(entity.name)
-            stored = _held(namespace, container, lock, errand.message, turn.now_ms)
-            if errand.deed is Deed.COMPLETE:
+            stored = _held(namespace, container, lock, wanted.message, turn.now_ms)
+            if wanted.action is RestAction.COMPLETE:
                 namespace.complete([lock], turn)
-            elif errand.deed is Deed.UNLOCK:
+            elif wanted.action is RestAction.UNLOCK:
                 namespace.abandon(lock, None, turn)
             else:
                 return _renew(namespace, entity, lock, stored, turn.now_ms)
