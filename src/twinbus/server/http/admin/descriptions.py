@@ -25,18 +25,16 @@ from twinbus.core.entity import (
 )
 from twinbus.errors import ArgumentError
 from twinbus.server.http.admin.grants import GivenRule, read_rules
-from twinbus.server.http.admin.values import (
-    read_boolean,
-    read_duration_ms,
-    read_integer,
-    refuse,
-)
 from twinbus.server.http.admin.xml import (
     COUNTS,
     Element,
     content_of,
     escape,
     local_name,
+    read_boolean,
+    read_duration_ms,
+    read_integer,
+    refuse,
     tag,
     write_description,
 )

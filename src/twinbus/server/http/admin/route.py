@@ -30,8 +30,7 @@ from twinbus.server.http.admin.replies import (
     Forwarding,
     refusal,
 )
-from twinbus.server.http.admin.values import read_integer
-from twinbus.server.http.admin.xml import read_description
+from twinbus.server.http.admin.xml import read_description, read_integer
 from twinbus.server.http.auth import Asked, Door
 from twinbus.server.http.route import Exchange
 

@@ -17,7 +17,6 @@ from twinbus.core.filters import (
 )
 from twinbus.core.rule import DEFAULT_RULE_NAME, RuleDescription
 from twinbus.errors import ArgumentError
-from twinbus.server.http.admin.values import read_properties, write_properties
 from twinbus.server.http.admin.xml import (
     Element,
     content_of,
@@ -25,8 +24,10 @@ from twinbus.server.http.admin.xml import (
     instance_type,
     local_name,
     moment,
+    read_properties,
     tag,
     write_description,
+    write_properties,
 )
 
 NAME = "RuleDescription"
