@@ -24,7 +24,6 @@ from twinbus.server.broker.entities import Entity
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
 from twinbus.server.http.admin import descriptions as admin_descriptions
-from twinbus.server.http.admin import grants as admin_grants
 from twinbus.server.http.admin import rules as admin_rules
 from twinbus.server.http.admin.descriptions import Given, shown_megabytes
 from twinbus.server.http.admin.entries import (
@@ -260,7 +259,7 @@ def _described(request: AdminRequest, given: Given, now_ms: int) -> Description:
     settings = {**given.settings, "created_at_ms": now_ms}
     if place.subscription is not None:
         return SubscriptionDescription(place.entity, place.subscription, **settings)
-    rules = admin_grants.completed(given.authorization_rules, ())
+    rules = admin_descriptions.complete_rules(given.authorization_rules, ())
     kind = _TYPES[given.form.kind]
     return kind(place.entity, **settings, authorization_rules=rules)
 
@@ -274,7 +273,9 @@ def _changed(old: Description, given: Given) -> Description:
     # Clients send back what they were shown.
     if settings.get("max_size_in_megabytes") == shown_megabytes(old):
         settings["max_size_in_megabytes"] = old.max_size_in_megabytes
-    rules = admin_grants.completed(given.authorization_rules, old.authorization_rules)
+    rules = admin_descriptions.complete_rules(
+        given.authorization_rules, old.authorization_rules
+    )
     return type(old)(old.name, **settings, authorization_rules=rules)
 
 
