@@ -11,7 +11,7 @@ from twinbus import errors
 from twinbus.errors import TwinbusError
 from twinbus.server.broker.answers import STATUSES, status_of, text_of
 from twinbus.server.http import route, upkeep
-from twinbus.server.http.admin import replies as admin
+from twinbus.server.http.admin import route as admin
 from twinbus.server.http.rest import route as rest
 
 TABLES = {

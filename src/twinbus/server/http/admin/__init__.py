@@ -1,6 +1,7 @@
 """The administration API of the official clients: ATOM entries over HTTP.
 
-Read `route.py` (a request and its answer), `paths.py`, `operations.py` (what it does),
-`entries.py` and `replies.py` (answers); then how values are written: `descriptions.py`,
-`rules.py`, `filters.py` and `xml.py`. Must not know messages.
+Read `route.py` (a request is admitted, run and answered), `request.py` (its path and
+its parts), `operations.py` (what it does), `entries.py` (an entity with its state);
+then how these are written: `descriptions.py`, `rules.py`, `filters.py` and `xml.py`.
+Must not know messages.
 """

@@ -21,7 +21,7 @@ from twinbus.server.http.admin import descriptions as admin_descriptions
 from twinbus.server.http.admin import rules as admin_rules
 from twinbus.server.http.admin.descriptions import write_rules
 from twinbus.server.http.admin.filters import Facts
-from twinbus.server.http.admin.replies import AdminRequest
+from twinbus.server.http.admin.request import AdminRequest
 from twinbus.server.http.admin.xml import Entry, escape, moment, tag, write_description
 from twinbus.store.base import Store
 

@@ -33,10 +33,10 @@ from twinbus.server.http.admin.entries import (
     namespace_entry,
     rule_entry,
 )
-from twinbus.server.http.admin.paths import Kind
-from twinbus.server.http.admin.replies import (
+from twinbus.server.http.admin.request import (
     AdminReply,
     AdminRequest,
+    Kind,
 )
 from twinbus.server.http.admin.xml import (
     ENTRY_TYPE,

@@ -18,19 +18,27 @@ from starlette.routing import Route
 
 from twinbus import limits
 from twinbus.core.rights import Claim, Operation
-from twinbus.errors import ArgumentError, TwinbusError
+from twinbus.errors import ArgumentError, Bug, StoreFault, TwinbusError
 from twinbus.server.access.port import NamespacePort
+from twinbus.server.broker import answers
+from twinbus.server.http import route
 from twinbus.server.http.admin.descriptions import STRICT_VERSION
 from twinbus.server.http.admin.filters import Filter, parse_filter
 from twinbus.server.http.admin.operations import Administer
-from twinbus.server.http.admin.paths import Kind, Place, parse_place
-from twinbus.server.http.admin.replies import (
+from twinbus.server.http.admin.request import (
     AdminReply,
     AdminRequest,
     Forwarding,
-    refusal,
+    Kind,
+    Place,
+    parse_place,
 )
-from twinbus.server.http.admin.xml import read_description, read_integer
+from twinbus.server.http.admin.xml import (
+    ERROR_TYPE,
+    read_description,
+    read_integer,
+    write_error,
+)
 from twinbus.server.http.auth import Asked, Door
 from twinbus.server.http.route import Exchange
 
@@ -161,3 +169,47 @@ def _count(text: str, name: str) -> int:
     if value < 0:
         raise ArgumentError(f"{name} must not be negative.")
     return value
+
+
+# -- refusals ------------------------------------------------------------------------
+
+# Nothing was changed, and the store may recover by itself.
+STATUSES = route.STATUSES | {StoreFault: 503}
+
+_SUB_CODES = {
+    400: "SubCode=40000. Bad Request. ",
+    403: "SubCode=40301. Forbidden. ",
+    405: "SubCode=40500. Method Not Allowed. ",
+    412: "SubCode=41200. Precondition Failed. ",
+    413: "SubCode=41300. Request Entity Too Large. ",
+    503: "SubCode=50300. Server Busy. ",
+}
+
+
+def refusal(
+    error: TwinbusError, method: str, place: Place | None, namespace: str, now_ms: int
+) -> AdminReply:
+    """The answer that an error becomes."""
+    status = answers.status_of(error, STATUSES)
+    tracker = place.tracker(namespace) if place else namespace
+    detail = _detail(error, status, method, place, tracker)
+    return AdminReply(status, write_error(status, detail, tracker, now_ms), ERROR_TYPE)
+
+
+def _detail(
+    error: TwinbusError, status: int, method: str, place: Place | None, tracker: str
+) -> str:
+    is_entity = place is not None and place.kind is Kind.ENTITY
+    if status == 409:
+        if is_entity:
+            return f"SubCode=40900. Conflict. {error.text}"
+        return f"The messaging entity '{tracker}' already exists."
+    if status == 404:
+        if method == "DELETE":
+            return "No service is hosted at the specified address."
+        if is_entity:
+            return f"SubCode=40400. Not Found. {error.text}"
+        return f"Entity '{tracker}' was not found. {error.text}"
+    if isinstance(error, Bug):
+        return f"SubCode=50000. Internal Server Error. {answers.SEE_LOG}"
+    return _SUB_CODES.get(status, "") + error.text

@@ -1,20 +1,28 @@
-"""Where an administration request leads: its path, taken apart.
+"""A request of the administration API, taken apart, and its answer, without HTTP.
 
-Owns the reading of the request's path. It is decoded once and compared by whole
-segments; a path that has an empty segment leads nowhere, so that no spelling of one
-place can pass for another. Queues and topics may have slashes in their names, written
-plainly or as `%2F`. `Subscriptions` and `Rules` are known in any case.
-Knows nothing about which entities exist, nor about who asks.
+Owns the reading of the path. It is decoded once and compared by whole segments; a path
+that has an empty segment leads nowhere, so that no spelling of one place can pass for
+another. Queues and topics may have slashes in their names, written plainly or as `%2F`.
+`Subscriptions` and `Rules` are known in any case.
+Knows nothing about sockets, which entities exist, or what an operation does.
 """
 
 from __future__ import annotations
 
 import enum
 import urllib.parse
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from twinbus.core.names import EntityPath
-from twinbus.errors import ArgumentError
+from twinbus.core.rights import Claim, Operation, allowed
+from twinbus.errors import ArgumentError, Unauthorized
+from twinbus.server.http.admin.filters import Filter
+from twinbus.server.http.admin.xml import Element
+from twinbus.server.http.auth import Asked, Door, claim_in
+
+# -- the path ------------------------------------------------------------------------
 
 _SUBSCRIPTIONS = "subscriptions"
 _RULES = "rules"
@@ -120,3 +128,61 @@ def _below_topic(topic: str, rest: list[str], spelled: str) -> Place:
         "The path of the request is not known. Use /topic/Subscriptions/name or "
         "/topic/Subscriptions/name/Rules/name."
     )
+
+
+# -- the request ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarding:
+    """Credentials of a request for the targets that an entity forwards to."""
+
+    # For each field of a target: the token for it, and the request's own.
+    tokens: Mapping[str, tuple[str, ...]]
+    authority: str
+    door: Door
+    now_s: int
+
+    def check(self, field: str, target: str) -> None:
+        """Return if the request may make an entity send to that target.
+
+        A client that may change one queue could otherwise send to all others through
+        it. The right may come from the token for the target, or from the request's own.
+        """
+        asked = Asked(Operation.SEND_LINK, EntityPath(target), target, self.authority)
+        claims: list[Claim] = []
+        for token in self.tokens[field]:
+            with suppress(Unauthorized):
+                claims.append(claim_in(token, asked, self.door, self.now_s))
+        allowed(claims, asked.operation, asked.scope, self.now_s)
+
+
+@dataclass(frozen=True, slots=True)
+class AdminRequest:
+    """A request that may do what it asks for."""
+
+    method: str
+    place: Place
+    # The URL that was asked for, and the part of it up to the path.
+    url: str
+    root: str
+    version: str
+    if_match: str | None = None
+    skip: int = 0
+    top: int = 0
+    # Which entities of a list are wanted, and how the client wrote that.
+    wanted: Filter = lambda _facts: True
+    filter_text: str | None = None
+    description: Element | None = None
+    # What proves that messages may be forwarded; None for requests that change nothing.
+    forwarding: Forwarding | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AdminReply:
+    """An answer."""
+
+    status: int
+    body: str = ""
+    content_type: str | None = None
+    etag: str | None = None
