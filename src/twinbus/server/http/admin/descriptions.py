@@ -199,7 +199,7 @@ FORMS = {form.kind: form for form in (QUEUE, TOPIC, SUBSCRIPTION)}
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class GivenDescription:
     """What a request says about an entity."""
 
     form: Form
@@ -208,7 +208,7 @@ class Given:
     default_rule: Element | None = None
 
 
-def read(element: Element, version: str) -> Given:
+def read(element: Element, version: str) -> GivenDescription:
     """The settings in a description; refuses what the version does not know."""
     form = next((f for f in FORMS.values() if f.element == local_name(element)), None)
     if form is None:
@@ -228,7 +228,7 @@ def read(element: Element, version: str) -> Given:
         elif name in form.settings:
             field, codec = form.settings[name]
             settings[field] = _read_setting(name, content_of(child), codec)
-    return Given(form, settings, rules, default_rule)
+    return GivenDescription(form, settings, rules, default_rule)
 
 
 def _refuse_unknown(name: str, form: Form, version: str) -> None:

@@ -22,7 +22,13 @@ from twinbus.server.http.admin import rules as admin_rules
 from twinbus.server.http.admin.descriptions import write_rules
 from twinbus.server.http.admin.filters import Facts
 from twinbus.server.http.admin.request import AdminRequest
-from twinbus.server.http.admin.xml import Entry, escape, moment, tag, write_description
+from twinbus.server.http.admin.xml import (
+    AtomEntry,
+    escape,
+    moment,
+    tag,
+    write_description,
+)
 from twinbus.store.base import Store
 
 Item = TypeVar("Item")
@@ -51,7 +57,7 @@ def entity_entry(
     *,
     listed: bool = False,
     created: bool = False,
-) -> Entry:
+) -> AtomEntry:
     """An entity; one that was just created comes without counts."""
     runtime = _runtime(namespace.store, entity)
     if created:
@@ -61,7 +67,7 @@ def entity_entry(
         entity.description, runtime, f"sb://{authority}", request.version
     )
     path = entity.description.path
-    return Entry(
+    return AtomEntry(
         url=_url(request, entity.name) if listed else request.url,
         title=path.subscription or path.entity,
         author=namespace.name,
@@ -78,10 +84,10 @@ def rule_entry(
     rule: RuleDescription,
     *,
     listed: bool = False,
-) -> Entry:
+) -> AtomEntry:
     """A rule of a subscription."""
     path = f"{entity.name}/Rules/{rule.name}"
-    return Entry(
+    return AtomEntry(
         url=_url(request, path) if listed else request.url,
         title=rule.name,
         author=namespace.name,
@@ -91,7 +97,9 @@ def rule_entry(
     )
 
 
-def namespace_entry(namespace: Namespace, request: AdminRequest, now_ms: int) -> Entry:
+def namespace_entry(
+    namespace: Namespace, request: AdminRequest, now_ms: int
+) -> AtomEntry:
     """The namespace itself."""
     created_ms = namespace.created_ms(now_ms)
     changes = (entity.updated_ms for entity in namespace.entities)
@@ -103,7 +111,7 @@ def namespace_entry(namespace: Namespace, request: AdminRequest, now_ms: int) ->
         + tag("Name", escape(namespace.name))
         + tag("NamespaceType", "Messaging")
     )
-    return Entry(
+    return AtomEntry(
         url=request.url,
         title=namespace.name,
         author=namespace.name,

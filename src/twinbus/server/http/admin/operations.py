@@ -25,7 +25,7 @@ from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
 from twinbus.server.http.admin import descriptions as admin_descriptions
 from twinbus.server.http.admin import rules as admin_rules
-from twinbus.server.http.admin.descriptions import Given, shown_megabytes
+from twinbus.server.http.admin.descriptions import GivenDescription, shown_megabytes
 from twinbus.server.http.admin.entries import (
     Page,
     entity_entry,
@@ -36,12 +36,12 @@ from twinbus.server.http.admin.entries import (
 from twinbus.server.http.admin.request import (
     AdminReply,
     AdminRequest,
-    Kind,
+    TargetKind,
 )
 from twinbus.server.http.admin.xml import (
     ENTRY_TYPE,
     FEED_TYPE,
-    Entry,
+    AtomEntry,
     local_name,
     ticks,
     write_entry,
@@ -81,16 +81,16 @@ class Administer:
 
 def perform(namespace: Namespace, request: AdminRequest, turn: Turn) -> AdminReply:
     """Carry out a request; refusals are raised."""
-    kind = request.place.kind
+    kind = request.target.kind
     if request.method in ("GET", "HEAD"):
         if kind.is_list:
             return _list(namespace, request, turn.now_ms)
         return _get(namespace, request, turn.now_ms)
-    if kind.is_list or kind is Kind.NAMESPACE:
+    if kind.is_list or kind is TargetKind.NAMESPACE:
         raise MethodNotAllowed(f"{request.method} is not allowed for {kind.value}.")
     if request.method == "DELETE":
         return _delete(namespace, request, turn)
-    if kind is Kind.RULE:
+    if kind is TargetKind.RULE:
         return _put_rule(namespace, request, turn.now_ms)
     if request.if_match is None:
         return _create(namespace, request, turn)
@@ -101,13 +101,13 @@ def perform(namespace: Namespace, request: AdminRequest, turn: Turn) -> AdminRep
 
 
 def _get(namespace: Namespace, request: AdminRequest, now_ms: int) -> AdminReply:
-    place = request.place
-    if place.kind is Kind.NAMESPACE:
+    target = request.target
+    if target.kind is TargetKind.NAMESPACE:
         return _entry(200, namespace_entry(namespace, request, now_ms))
-    entity = namespace.entities.find(place.path.key)
-    if entity is not None and place.kind is not Kind.RULE:
+    entity = namespace.entities.find(target.path.key)
+    if entity is not None and target.kind is not TargetKind.RULE:
         return _entry(200, entity_entry(namespace, request, entity))
-    rule = entity.rules.get((place.rule or "").lower()) if entity else None
+    rule = entity.rules.get((target.rule or "").lower()) if entity else None
     if entity is not None and rule is not None:
         return _entry(200, rule_entry(namespace, request, entity, rule.description))
     body = write_feed(_NOTHING_LISTED, request.url, now_ms, [], None)
@@ -115,9 +115,9 @@ def _get(namespace: Namespace, request: AdminRequest, now_ms: int) -> AdminReply
 
 
 def _list(namespace: Namespace, request: AdminRequest, now_ms: int) -> AdminReply:
-    place = request.place
-    entries: list[Entry]
-    if place.kind is Kind.RULES:
+    target = request.target
+    entries: list[AtomEntry]
+    if target.kind is TargetKind.RULES:
         subscription = _subscription(namespace, request)
         rules = Page(list(subscription.rules.values()), request)
         entries = [
@@ -132,18 +132,18 @@ def _list(namespace: Namespace, request: AdminRequest, now_ms: int) -> AdminRepl
             for entity in page.items
         ]
         next_url = page.next_url
-    title = place.kind.value.capitalize()
+    title = target.kind.value.capitalize()
     body = write_feed(title, request.url, now_ms, entries, next_url)
     return AdminReply(200, body, FEED_TYPE)
 
 
 def _entities(namespace: Namespace, request: AdminRequest) -> list[Entity]:
     """What a list shows, in the order of names, so that pages do not overlap."""
-    place = request.place
-    if place.kind is Kind.SUBSCRIPTIONS:
-        found = list(_topic(namespace, place.entity).subscriptions.values())
+    target = request.target
+    if target.kind is TargetKind.SUBSCRIPTIONS:
+        found = list(_topic(namespace, target.entity).subscriptions.values())
     else:
-        wanted = "queue" if place.kind is Kind.QUEUES else "topic"
+        wanted = "queue" if target.kind is TargetKind.QUEUES else "topic"
         found = [entity for entity in namespace.entities if entity.kind == wanted]
     store = namespace.store
     found = [one for one in found if request.wanted(facts_of(store, one))]
@@ -158,7 +158,7 @@ def _topic(namespace: Namespace, name: str) -> Entity:
 
 
 def _subscription(namespace: Namespace, request: AdminRequest) -> Entity:
-    return namespace.entities.get(request.place.path)
+    return namespace.entities.get(request.target.path)
 
 
 # -- changing ------------------------------------------------------------------------
@@ -194,7 +194,7 @@ def _set_default_rule(
 
 
 def _update(namespace: Namespace, request: AdminRequest, turn: Turn) -> AdminReply:
-    entity = namespace.entities.get(request.place.path)
+    entity = namespace.entities.get(request.target.path)
     given = _read(request)
     if given.form.kind != entity.kind:
         raise ArgumentError(
@@ -213,7 +213,7 @@ def _put_rule(namespace: Namespace, request: AdminRequest, now_ms: int) -> Admin
     element = request.description
     if element is None or local_name(element) != admin_rules.NAME:
         raise ArgumentError(f"The description must be a {admin_rules.NAME}.")
-    name = request.place.rule or ""
+    name = request.target.rule or ""
     rule = admin_rules.read_rule(element, name, now_ms)
     entities = namespace.entities
     if request.if_match is None:
@@ -230,41 +230,43 @@ def _put_rule(namespace: Namespace, request: AdminRequest, now_ms: int) -> Admin
 
 
 def _delete(namespace: Namespace, request: AdminRequest, turn: Turn) -> AdminReply:
-    place = request.place
-    if place.kind is Kind.RULE:
+    target = request.target
+    if target.kind is TargetKind.RULE:
         subscription = _subscription(namespace, request)
-        namespace.entities.remove_rule(subscription, place.rule or "", turn.now_ms)
+        namespace.entities.remove_rule(subscription, target.rule or "", turn.now_ms)
     else:
-        namespace.delete(place.path, turn)
+        namespace.delete(target.path, turn)
     return AdminReply(200)
 
 
 # -- descriptions --------------------------------------------------------------------
 
 
-def _read(request: AdminRequest) -> Given:
+def _read(request: AdminRequest) -> GivenDescription:
     assert request.description is not None
     given = admin_descriptions.read(request.description, request.version)
-    is_below = request.place.kind is Kind.SUBSCRIPTION
+    is_below = request.target.kind is TargetKind.SUBSCRIPTION
     if is_below != (given.form.kind == "subscription"):
         raise ArgumentError(
-            f"A {given.form.element} does not belong to a {request.place.kind.value}."
+            f"A {given.form.element} does not belong to a {request.target.kind.value}."
         )
     return given
 
 
-def _described(request: AdminRequest, given: Given, now_ms: int) -> Description:
+def _described(
+    request: AdminRequest, given: GivenDescription, now_ms: int
+) -> Description:
     """The description of an entity that is to be made."""
-    place = request.place
+    target = request.target
     settings = {**given.settings, "created_at_ms": now_ms}
-    if place.subscription is not None:
-        return SubscriptionDescription(place.entity, place.subscription, **settings)
+    if target.subscription is not None:
+        return SubscriptionDescription(target.entity, target.subscription, **settings)
     rules = admin_descriptions.complete_rules(given.authorization_rules, ())
     kind = _TYPES[given.form.kind]
-    return kind(place.entity, **settings, authorization_rules=rules)
+    return kind(target.entity, **settings, authorization_rules=rules)
 
 
-def _changed(old: Description, given: Given) -> Description:
+def _changed(old: Description, given: GivenDescription) -> Description:
     """The description of an entity that is to be changed: the old one's name."""
     kept = {name: getattr(old, name) for name in _KEPT if hasattr(old, name)}
     settings: dict[str, Any] = {**kept, **given.settings}
@@ -309,6 +311,6 @@ def _check_forwards(
             )
 
 
-def _entry(status: int, entry: Entry) -> AdminReply:
+def _entry(status: int, entry: AtomEntry) -> AdminReply:
     etag = ticks(entry.updated_ms)
     return AdminReply(status, write_entry(entry), ENTRY_TYPE, etag)

@@ -28,7 +28,7 @@ _SUBSCRIPTIONS = "subscriptions"
 _RULES = "rules"
 
 
-class Kind(enum.Enum):
+class TargetKind(enum.Enum):
     """What a path names; the value is how an error calls it."""
 
     NAMESPACE = "namespace"
@@ -46,20 +46,22 @@ class Kind(enum.Enum):
         return self in _LISTS
 
 
-_LISTS = frozenset({Kind.QUEUES, Kind.TOPICS, Kind.SUBSCRIPTIONS, Kind.RULES})
+_LISTS = frozenset(
+    {TargetKind.QUEUES, TargetKind.TOPICS, TargetKind.SUBSCRIPTIONS, TargetKind.RULES}
+)
 
 _FIXED = {
-    "$namespaceinfo": Kind.NAMESPACE,
-    "$resources/queues": Kind.QUEUES,
-    "$resources/topics": Kind.TOPICS,
+    "$namespaceinfo": TargetKind.NAMESPACE,
+    "$resources/queues": TargetKind.QUEUES,
+    "$resources/topics": TargetKind.TOPICS,
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class AdminTarget:
     """The target of a request."""
 
-    kind: Kind
+    kind: TargetKind
     # The queue or topic; for the fixed places their whole path.
     entity: str
     subscription: str | None = None
@@ -79,20 +81,20 @@ class Place:
         Rules and lists are below their topic, so a rule of the topic reaches them.
         """
         below = {
-            Kind.SUBSCRIPTIONS: "",
-            Kind.RULES: f"{self.subscription}/Rules",
-            Kind.RULE: f"{self.subscription}/Rules/{self.rule}",
+            TargetKind.SUBSCRIPTIONS: "",
+            TargetKind.RULES: f"{self.subscription}/Rules",
+            TargetKind.RULE: f"{self.subscription}/Rules/{self.rule}",
         }
         return EntityPath(self.entity, below.get(self.kind, self.subscription))
 
     def tracker(self, namespace: str) -> str:
         """The name that errors give it: `contoso:Topic:events|all|$Default`."""
         parts = (self.entity, self.subscription, self.rule)
-        kind = "Queue" if self.kind is Kind.ENTITY else "Topic"
+        kind = "Queue" if self.kind is TargetKind.ENTITY else "Topic"
         return f"{namespace}:{kind}:" + "|".join(part for part in parts if part)
 
 
-def parse_place(raw_path: str) -> Place:
+def parse_target(raw_path: str) -> AdminTarget:
     """Read the path of a request, as it stands in the request line."""
     try:
         path = urllib.parse.unquote(raw_path, errors="strict")
@@ -105,25 +107,27 @@ def parse_place(raw_path: str) -> Place:
         raise ArgumentError("The path of the request has an empty segment.")
     fixed = _FIXED.get(path.lower())
     if fixed is not None:
-        return Place(fixed, path, spelled=spelled)
+        return AdminTarget(fixed, path, spelled=spelled)
     lowered = [segment.lower() for segment in segments]
     # A queue or topic cannot have this word in its name, save as the first.
     if _SUBSCRIPTIONS not in lowered[1:]:
-        return Place(Kind.ENTITY, path, spelled=spelled)
+        return AdminTarget(TargetKind.ENTITY, path, spelled=spelled)
     end = lowered.index(_SUBSCRIPTIONS, 1)
     return _below_topic("/".join(segments[:end]), segments[end + 1 :], spelled)
 
 
-def _below_topic(topic: str, rest: list[str], spelled: str) -> Place:
+def _below_topic(topic: str, rest: list[str], spelled: str) -> AdminTarget:
     match rest:
         case []:
-            return Place(Kind.SUBSCRIPTIONS, topic, spelled=spelled)
+            return AdminTarget(TargetKind.SUBSCRIPTIONS, topic, spelled=spelled)
         case [subscription]:
-            return Place(Kind.SUBSCRIPTION, topic, subscription, spelled=spelled)
+            return AdminTarget(
+                TargetKind.SUBSCRIPTION, topic, subscription, spelled=spelled
+            )
         case [subscription, rules] if rules.lower() == _RULES:
-            return Place(Kind.RULES, topic, subscription, spelled=spelled)
+            return AdminTarget(TargetKind.RULES, topic, subscription, spelled=spelled)
         case [subscription, rules, rule] if rules.lower() == _RULES:
-            return Place(Kind.RULE, topic, subscription, rule, spelled)
+            return AdminTarget(TargetKind.RULE, topic, subscription, rule, spelled)
     raise ArgumentError(
         "The path of the request is not known. Use /topic/Subscriptions/name or "
         "/topic/Subscriptions/name/Rules/name."
@@ -162,7 +166,7 @@ class AdminRequest:
     """A request that may do what it asks for."""
 
     method: str
-    place: Place
+    target: AdminTarget
     # The URL that was asked for, and the part of it up to the path.
     url: str
     root: str

@@ -28,10 +28,10 @@ from twinbus.server.http.admin.operations import Administer
 from twinbus.server.http.admin.request import (
     AdminReply,
     AdminRequest,
+    AdminTarget,
     Forwarding,
-    Kind,
-    Place,
-    parse_place,
+    TargetKind,
+    parse_target,
 )
 from twinbus.server.http.admin.xml import (
     ERROR_TYPE,
@@ -51,6 +51,18 @@ _INVALID = "claim is empty or token is invalid. "
 _FORWARD_TOKENS = {
     "forward_to": "servicebussupplementaryauthorization",
     "forward_dead_lettered_messages_to": "servicebusdlqsupplementaryauthorization",
+}
+
+# Nothing was changed, and the store may recover by itself.
+STATUSES = route.STATUSES | {StoreFault: 503}
+
+_SUB_CODES = {
+    400: "SubCode=40000. Bad Request. ",
+    403: "SubCode=40301. Forbidden. ",
+    405: "SubCode=40500. Method Not Allowed. ",
+    412: "SubCode=41200. Precondition Failed. ",
+    413: "SubCode=41300. Request Entity Too Large. ",
+    503: "SubCode=50300. Server Busy. ",
 }
 
 
@@ -83,19 +95,19 @@ class AdminExchange(Exchange):
         super().__init__(port, request)
         self._method = request.method
         # Known when the path is read.
-        self._place: Place | None = None
+        self._target: AdminTarget | None = None
 
     def asked(self) -> Asked:
         """Read the path, which may be none of an entity."""
-        place = self._place = parse_place(self.raw_path)
-        operation = self._operation(place)
-        return Asked(operation, place.scope, place.spelled, self.authority)
+        target = self._target = parse_target(self.raw_path)
+        operation = self._operation(target)
+        return Asked(operation, target.scope, target.spelled, self.authority)
 
     async def answer(self, claim: Claim) -> Response:
         """Run the request as a command."""
         del claim
-        assert self._place is not None
-        request = self._read(self._place)
+        assert self._target is not None
+        request = self._read(self._target)
         if self._method != "PUT":
             return _response(await self.host.run(Administer(request)))
         body = await self.body()
@@ -103,22 +115,41 @@ class AdminExchange(Exchange):
         return _response(await self.host.run(Administer(described), len(body)))
 
     def refusal(self, error: TwinbusError) -> Response:
-        """The answer that an error becomes."""
+        """The answer that an error becomes, as the real service words it."""
+        status = answers.status_of(error, STATUSES)
         namespace = self.host.namespace.name
-        now_ms = self.host.clock.now_ms()
-        return _response(refusal(error, self._method, self._place, namespace, now_ms))
+        tracker = self._target.tracker(namespace) if self._target else namespace
+        detail = self._detail(error, status, tracker)
+        body = write_error(status, detail, tracker, self.host.clock.now_ms())
+        return _response(AdminReply(status, body, ERROR_TYPE))
 
-    def _operation(self, place: Place) -> Operation:
+    def _detail(self, error: TwinbusError, status: int, tracker: str) -> str:
+        is_entity = self._target is not None and self._target.kind is TargetKind.ENTITY
+        if status == 409:
+            if is_entity:
+                return f"SubCode=40900. Conflict. {error.text}"
+            return f"The messaging entity '{tracker}' already exists."
+        if status == 404:
+            if self._method == "DELETE":
+                return "No service is hosted at the specified address."
+            if is_entity:
+                return f"SubCode=40400. Not Found. {error.text}"
+            return f"Entity '{tracker}' was not found. {error.text}"
+        if isinstance(error, Bug):
+            return f"SubCode=50000. Internal Server Error. {answers.SEE_LOG}"
+        return _SUB_CODES.get(status, "") + error.text
+
+    def _operation(self, target: AdminTarget) -> Operation:
         if self._method == "DELETE":
             return Operation.DELETE_ENTITY
         if self._method == "PUT":
             is_update = "if-match" in self.request.headers
             return Operation.UPDATE_ENTITY if is_update else Operation.CREATE_ENTITY
-        if place.kind is Kind.NAMESPACE:
+        if target.kind is TargetKind.NAMESPACE:
             return Operation.READ_NAMESPACE
-        return Operation.LIST_ENTITIES if place.kind.is_list else Operation.READ_ENTITY
+        return Operation.LIST_ENTITIES if target.kind.is_list else Operation.READ_ENTITY
 
-    def _read(self, place: Place) -> AdminRequest:
+    def _read(self, target: AdminTarget) -> AdminRequest:
         """The request without its body."""
         raw_path = self.raw_path
         query = self.request.query_params
@@ -129,14 +160,14 @@ class AdminExchange(Exchange):
         given = bytes(self.request.scope["query_string"]).decode("ascii", "replace")
         return AdminRequest(
             method=self._method,
-            place=place,
+            target=target,
             url=f"{root}{raw_path}?{given}" if given else f"{root}{raw_path}",
             root=f"{root}/",
             version=version,
             if_match=self.request.headers.get("if-match"),
             skip=_count(query.get("$skip", "0"), "$skip"),
             top=_count(query.get("$top", str(limits.ADMIN_PAGE_ENTRIES_MAX)), "$top"),
-            wanted=_wanted(query.get("$filter"), place.kind),
+            wanted=_wanted(query.get("$filter"), target.kind),
             filter_text=query.get("$filter"),
             forwarding=self._forwarding() if self._method == "PUT" else None,
         )
@@ -153,15 +184,15 @@ class AdminExchange(Exchange):
         return Forwarding(tokens, self.authority, door, self.now_s())
 
 
-def _wanted(text: str | None, kind: Kind) -> Filter:
+def _wanted(text: str | None, kind: TargetKind) -> Filter:
     """What `$filter` lets through; without it that is all."""
     if text is None:
         return lambda _facts: True
-    if not kind.is_list or kind is Kind.RULES:
+    if not kind.is_list or kind is TargetKind.RULES:
         raise ArgumentError(
             "$filter is for lists of queues, topics and subscriptions. Leave it out."
         )
-    return parse_filter(text, has_path=kind is not Kind.SUBSCRIPTIONS)
+    return parse_filter(text, has_path=kind is not TargetKind.SUBSCRIPTIONS)
 
 
 def _count(text: str, name: str) -> int:
@@ -169,47 +200,3 @@ def _count(text: str, name: str) -> int:
     if value < 0:
         raise ArgumentError(f"{name} must not be negative.")
     return value
-
-
-# -- refusals ------------------------------------------------------------------------
-
-# Nothing was changed, and the store may recover by itself.
-STATUSES = route.STATUSES | {StoreFault: 503}
-
-_SUB_CODES = {
-    400: "SubCode=40000. Bad Request. ",
-    403: "SubCode=40301. Forbidden. ",
-    405: "SubCode=40500. Method Not Allowed. ",
-    412: "SubCode=41200. Precondition Failed. ",
-    413: "SubCode=41300. Request Entity Too Large. ",
-    503: "SubCode=50300. Server Busy. ",
-}
-
-
-def refusal(
-    error: TwinbusError, method: str, place: Place | None, namespace: str, now_ms: int
-) -> AdminReply:
-    """The answer that an error becomes."""
-    status = answers.status_of(error, STATUSES)
-    tracker = place.tracker(namespace) if place else namespace
-    detail = _detail(error, status, method, place, tracker)
-    return AdminReply(status, write_error(status, detail, tracker, now_ms), ERROR_TYPE)
-
-
-def _detail(
-    error: TwinbusError, status: int, method: str, place: Place | None, tracker: str
-) -> str:
-    is_entity = place is not None and place.kind is Kind.ENTITY
-    if status == 409:
-        if is_entity:
-            return f"SubCode=40900. Conflict. {error.text}"
-        return f"The messaging entity '{tracker}' already exists."
-    if status == 404:
-        if method == "DELETE":
-            return "No service is hosted at the specified address."
-        if is_entity:
-            return f"SubCode=40400. Not Found. {error.text}"
-        return f"Entity '{tracker}' was not found. {error.text}"
-    if isinstance(error, Bug):
-        return f"SubCode=50000. Internal Server Error. {answers.SEE_LOG}"
-    return _SUB_CODES.get(status, "") + error.text

@@ -132,7 +132,7 @@ def ticks(ms: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AtomEntry:
     """An entry, as far as it differs from the others."""
 
     url: str
@@ -143,7 +143,7 @@ class Entry:
     content: str
 
 
-def write_entry(entry: Entry, *, alone: bool = True) -> str:
+def write_entry(entry: AtomEntry, *, alone: bool = True) -> str:
     """An entry; only one that stands alone declares the namespace."""
     url = escape(entry.url)
     inner = (
@@ -159,7 +159,11 @@ def write_entry(entry: Entry, *, alone: bool = True) -> str:
 
 
 def write_feed(
-    title: str, url: str, now_ms: int, entries: Sequence[Entry], next_url: str | None
+    title: str,
+    url: str,
+    now_ms: int,
+    entries: Sequence[AtomEntry],
+    next_url: str | None,
 ) -> str:
     """A page of entries; clients go on if it has a second link."""
     links = f'<link rel="self" href="{escape(url)}"/>'
