@@ -232,8 +232,6 @@ ADMIN_PAGE_ENTRIES_MAX = 100
 
 # -- HTTP --------------------------------------------------------------------------
 
-# As documented for a receive, which is also what it waits without a `timeout`.
-REST_WAIT_SECONDS_MAX = 60
 # A body may take this long ...
 HTTP_BODY_SECONDS_MAX = 30
 # ... and a second more for each of these. The largest message, 100 MiB, may then take
@@ -242,6 +240,27 @@ HTTP_BODY_BYTES_PER_SECOND_MIN = 16 * 1024
 # How long the first look for a message may take after a receive's time is over: a slow
 # commit, not a hung one.
 REST_LOOK_SECONDS_MAX = 10.0
+# As documented for a receive, which is also what it waits without a `timeout`.
+REST_WAIT_SECONDS_MAX = 60
+# What `Retry-After` says when the server is busy; the SDKs wait as long.
+RETRY_AFTER_SECONDS = 10
+# The longest that a health probe may take. Orchestrators ask with timeouts of some
+# seconds.
+HEALTH_SECONDS_MAX = 2.0
+# How long the answer of a probe serves: many that ask cost one commit a second.
+HEALTH_CACHED_SECONDS = 1.0
+# How long a probe locks its message; it is completed in the same turn.
+HEALTH_LOCK_MS = 60_000
+# How long a server that stops waits for requests in hand, and then for clients that
+# read slowly: well below the ten seconds that orchestrators give.
+HTTP_CLOSE_SECONDS_MAX = 1.0
+# How often it looks whether they are gone meanwhile.
+HTTP_CLOSE_LOOK_SECONDS = 0.01
+# How much of a value that cannot be read an error repeats.
+SHOWN_VALUE_CHARS_MAX = 64
+# How much of an error's text goes into a frame, which must not be filled by a long name
+# that the text repeats.
+ERROR_TEXT_CHARS_MAX = 1024
 
 # -- turns -------------------------------------------------------------------------
 

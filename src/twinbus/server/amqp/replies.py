@@ -15,12 +15,10 @@ if TYPE_CHECKING:
     from twinbus.server.amqp.connection import ServerConnection
     from twinbus.wire.session import Session
 
-_DESCRIPTION_CHARS_MAX = 1024
-
 
 def wire_error(error: TwinbusError) -> Error:
     """An error as it goes over the wire."""
-    text = error.text[:_DESCRIPTION_CHARS_MAX]
+    text = error.text[: limits.ERROR_TEXT_CHARS_MAX]
     return Error(condition=error.condition, description=text)
 
 

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from twinbus import limits
 from twinbus.errors import Bug, TwinbusError
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
@@ -23,10 +24,6 @@ from twinbus.store.base import PROBE, Lock, Record
 
 # What Microsoft's emulator answers, word for word.
 _HEALTHY = {"status": "healthy", "message": "Service is healthy."}
-# The longest that a probe may take. Orchestrators ask with timeouts of some seconds.
-_DEADLINE_SECONDS = 2.0
-_CACHED_SECONDS = 1.0
-_LOCK_MS = 60_000
 
 
 def _probe(namespace: Namespace, turn: Turn) -> None:
@@ -34,7 +31,7 @@ def _probe(namespace: Namespace, turn: Turn) -> None:
     store = namespace.store
     now_ms = turn.now_ms
     store.append(PROBE, [Record(b"", b"probe")], now_ms)
-    nonce, messages = store.lock(PROBE, 2, now_ms + _LOCK_MS, now_ms)
+    nonce, messages = store.lock(PROBE, 2, now_ms + limits.HEALTH_LOCK_MS, now_ms)
     completed = store.complete([Lock(m.id, nonce) for m in messages], now_ms)
     if [message.bare for message in messages] != [b"probe"] or not all(completed):
         raise Bug("A message that was sent could not be received.")
@@ -46,8 +43,8 @@ class Health:
     def __init__(
         self,
         host: Host,
-        deadline_seconds: float = _DEADLINE_SECONDS,
-        cached_seconds: float = _CACHED_SECONDS,
+        deadline_seconds: float = limits.HEALTH_SECONDS_MAX,
+        cached_seconds: float = limits.HEALTH_CACHED_SECONDS,
     ) -> None:
         self._host = host
         self._deadline_seconds = deadline_seconds

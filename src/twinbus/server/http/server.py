@@ -34,10 +34,6 @@ from twinbus.server.http.websocket import WebSocketProtocol
 
 log = logging.getLogger("twinbus.http")
 
-# How long requests in hand, and then clients that read slowly, are waited for.
-_CLOSE_SECONDS_MAX = 1.0
-_CLOSE_POLL_SECONDS = 0.01
-
 
 class _Reader(h11.Connection):
     """Reads requests, and remembers how they spelled the names of their headers."""
@@ -266,10 +262,10 @@ class HttpServer:
         for connection in list(self._state.connections):
             cast("Any", connection).shutdown()
         if self._state.tasks:
-            await asyncio.wait(self._state.tasks, timeout=_CLOSE_SECONDS_MAX)
-        end = loop.time() + _CLOSE_SECONDS_MAX
+            await asyncio.wait(self._state.tasks, timeout=limits.HTTP_CLOSE_SECONDS_MAX)
+        end = loop.time() + limits.HTTP_CLOSE_SECONDS_MAX
         # They go by themselves when the last answer is read: there is no event for it.
         while self._state.connections and loop.time() < end:  # noqa: ASYNC110
-            await asyncio.sleep(_CLOSE_POLL_SECONDS)
+            await asyncio.sleep(limits.HTTP_CLOSE_LOOK_SECONDS)
         for connection in list(self._state.connections):
             cast("Any", connection).abort()

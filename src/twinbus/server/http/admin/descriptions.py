@@ -41,6 +41,7 @@ from twinbus.server.http.admin.xml import (
     read_duration_ms,
     read_integer,
     refuse,
+    shown,
     tag,
     write_description,
 )
@@ -235,7 +236,7 @@ def _refuse_unknown(name: str, form: Form, version: str) -> None:
     # Later versions let a client be newer than the server.
     if version <= STRICT_VERSION:
         raise ArgumentError(
-            f"The property {name[:64]} of {form.element} is not known to version "
+            f"The property {shown(name)} of {form.element} is not known to version "
             f"{version} of the API."
         )
 

@@ -25,6 +25,7 @@ from twinbus.server.http.admin.xml import (
     local_name,
     moment,
     read_properties,
+    shown,
     tag,
     write_description,
     write_properties,
@@ -70,7 +71,7 @@ def _read_filter(element: Element) -> FilterDescription:
     if kind == "CorrelationFilter":
         return _read_correlation(element)
     raise ArgumentError(
-        f"The filter type '{kind[:64]}' is not known. Use SqlFilter, TrueFilter, "
+        f"The filter type '{shown(kind)}' is not known. Use SqlFilter, TrueFilter, "
         "FalseFilter or CorrelationFilter."
     )
 
@@ -94,7 +95,7 @@ def _read_action(element: Element) -> SqlRuleAction | None:
     if kind in ("EmptyRuleAction", ""):
         return None
     raise ArgumentError(
-        f"The action type '{kind[:64]}' is not known. Use SqlRuleAction or "
+        f"The action type '{shown(kind)}' is not known. Use SqlRuleAction or "
         "EmptyRuleAction."
     )
 

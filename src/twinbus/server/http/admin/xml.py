@@ -23,6 +23,7 @@ from uuid import UUID, uuid4
 from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import ParseError, fromstring
 
+from twinbus import limits
 from twinbus.core.durations import parse_duration
 from twinbus.core.filter_values import DURATION_MAX
 from twinbus.errors import ArgumentError, CallerError
@@ -202,14 +203,16 @@ _FRACTION = re.compile(r"\.([0-9]+)S$")
 _INT_MAX = 2**31 - 1
 _LONG_MAX = 2**63 - 1
 _PAIR = "KeyValueOfstringanyType"
-_SHOWN_CHARS_MAX = 64
+
+
+def shown(text: str) -> str:
+    """As much of a client's text as an error repeats."""
+    return text[: limits.SHOWN_VALUE_CHARS_MAX]
 
 
 def refuse(name: str, text: str, wanted: str) -> ArgumentError:
     """The error for a value that cannot be read."""
-    return ArgumentError(
-        f"The value '{text[:_SHOWN_CHARS_MAX]}' of {name} is not {wanted}."
-    )
+    return ArgumentError(f"The value '{shown(text)}' of {name} is not {wanted}.")
 
 
 def read_boolean(name: str, text: str) -> bool:
@@ -269,7 +272,7 @@ def _read_value(key: str, element: Element) -> object:
     reader = _READERS.get(kind)
     if reader is None:
         raise ArgumentError(
-            f"The value of '{key}' has the type '{kind[:_SHOWN_CHARS_MAX]}', which is "
+            f"The value of '{key}' has the type '{shown(kind)}', which is "
             f"not known. Use one of {', '.join(_READERS)}."
         )
     # Spaces belong to a text and to nothing else.

@@ -61,8 +61,6 @@ from twinbus.wire.message import sections
 HEADERS_AS_SENT = "headers_as_sent"
 
 _SECONDS = re.compile(r"[0-9]{1,9}")
-# What the SDKs wait as well when a server is busy.
-_BUSY_SECONDS = 10
 
 # As documented.
 STATUSES = route.STATUSES | {EntityNotFound: 410}
@@ -121,7 +119,7 @@ class RestExchange(Exchange):
         body = write_error(status, text, tracker, self.host.clock.now_ms())
         headers = {"Content-Type": ERROR_TYPE}
         if status == 503:
-            headers["Retry-After"] = str(_BUSY_SECONDS)
+            headers["Retry-After"] = str(limits.RETRY_AFTER_SECONDS)
         if self._wanted.action is RestAction.SEND:
             # A body that was not read is not worth a connection.
             headers["Connection"] = "close"
