@@ -30,7 +30,7 @@ from twinbus.server.access.jwt import BearerTokens
 from twinbus.server.access.port import NamespacePort
 from twinbus.server.broker.host import Consumer, Host
 from twinbus.server.broker.namespace import Namespace
-from twinbus.server.http.server import HttpServer, Patience
+from twinbus.server.http.server import HttpServer, HttpTimeouts
 from twinbus.server.setup import listener
 from twinbus.store.base import Counts
 from twinbus.store.sqlite.store import SqliteStore
@@ -247,7 +247,7 @@ class RestSite:
 
 @asynccontextmanager
 async def serving(
-    patience: Patience | None = None, **fields: Any
+    timeouts: HttpTimeouts | None = None, **fields: Any
 ) -> AsyncIterator[RestSite]:
     """Serve a namespace over HTTP."""
     site = RestSite(**fields)
@@ -255,7 +255,7 @@ async def serving(
     def connect(port: NamespacePort) -> asyncio.Protocol:
         raise AssertionError(port)
 
-    http = HttpServer(site.port, connect, patience)
+    http = HttpServer(site.port, connect, timeouts)
     bound = listener.bind("127.0.0.1", 0, "http")
     server = listener.listen(bound, "http", http.protocol, None)
     site.number = bound.getsockname()[1]

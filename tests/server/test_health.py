@@ -12,7 +12,7 @@ from twinbus.clock import ManualClock
 from twinbus.errors import StoreFault
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
-from twinbus.server.http.health import Health
+from twinbus.server.http.health import HealthProbe
 from twinbus.store.base import PROBE
 from twinbus.store.sqlite.store import SqliteStore
 
@@ -25,14 +25,14 @@ async def host() -> AsyncIterator[Host]:
 
 
 async def test_a_message_is_sent_and_received(host: Host) -> None:
-    assert await Health(host).problem() is None
+    assert await HealthProbe(host).problem() is None
 
     counts = host.namespace.store.counts(PROBE)
     assert (counts.last_sequence, counts.active, counts.size_bytes) == (1, 0, 0)
 
 
 async def test_one_answer_serves_for_a_while(host: Host) -> None:
-    health = Health(host)
+    health = HealthProbe(host)
 
     answers = await asyncio.gather(*(health.problem() for _ in range(5)))
     answers.append(await health.problem())
@@ -42,7 +42,7 @@ async def test_one_answer_serves_for_a_while(host: Host) -> None:
 
 
 async def test_an_old_answer_does_not_serve(host: Host) -> None:
-    health = Health(host, cached_seconds=0)
+    health = HealthProbe(host, cached_seconds=0)
 
     await health.problem()
     await health.problem()
@@ -53,7 +53,7 @@ async def test_an_old_answer_does_not_serve(host: Host) -> None:
 async def test_a_stopped_store_is_not_healthy(host: Host) -> None:
     host.fault = StoreFault("The disk is full.")
 
-    assert await Health(host).problem() == "The disk is full."
+    assert await HealthProbe(host).problem() == "The disk is full."
 
 
 async def test_a_commit_that_fails_is_not_healthy(
@@ -64,7 +64,7 @@ async def test_a_commit_that_fails_is_not_healthy(
 
     monkeypatch.setattr(host.namespace.store, "commit", full)
 
-    assert await Health(host).problem() == "The disk is full."
+    assert await HealthProbe(host).problem() == "The disk is full."
 
 
 async def test_a_commit_that_hangs_is_not_healthy_until_it_is_through(
@@ -79,10 +79,10 @@ async def test_a_commit_that_hangs_is_not_healthy_until_it_is_through(
         commit()
 
     monkeypatch.setattr(store, "commit", hang)
-    health = Health(host, deadline_seconds=0.01, cached_seconds=0)
+    health = HealthProbe(host, deadline_seconds=0.01, cached_seconds=0)
     problems = [await health.problem(), await health.problem()]
     go_on.set()
-    patient = Health(host, cached_seconds=0)
+    patient = HealthProbe(host, cached_seconds=0)
 
     assert problems == ["A message could not be stored within 0.01 seconds."] * 2
     assert await patient.problem() is None

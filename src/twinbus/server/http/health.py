@@ -37,7 +37,7 @@ def _probe(namespace: Namespace, turn: Turn) -> None:
         raise Bug("A message that was sent could not be received.")
 
 
-class Health:
+class HealthProbe:
     """The health of one namespace."""
 
     def __init__(
@@ -87,7 +87,7 @@ class Health:
 
 def health_route(host: Host) -> Route:
     """`GET /health`: 200 if a message can be sent and received, else 503 and why."""
-    health = Health(host)
+    health = HealthProbe(host)
 
     async def answer(request: Request) -> Response:
         del request

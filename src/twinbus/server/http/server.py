@@ -52,7 +52,7 @@ class _Reader(h11.Connection):
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class HttpTimeouts:
     """How long a client may take, in seconds."""
 
     # For the head of a request; also for what is left of a body that nobody reads.
@@ -86,11 +86,11 @@ class _Http(H11Protocol):
         config: Config,
         server_state: ServerState,
         app_state: dict[str, Any],
-        patience: Patience | None = None,
+        timeouts: HttpTimeouts | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state)
         self.conn = _Reader(app_state)
-        self._patience = patience or Patience()
+        self._timeouts = timeouts or HttpTimeouts()
         self._owed = _Owed.NOTHING
         self._owed_since = 0.0
         self._owed_bytes = 0
@@ -176,11 +176,11 @@ class _Http(H11Protocol):
 
     def _end(self) -> float:
         """When what is owed must be there."""
-        patience = self._patience
+        timeouts = self._timeouts
         if self._owed is not _Owed.BODY:
-            return self._owed_since + patience.head
-        earned = self._owed_bytes / patience.body_bytes_per_second
-        return self._owed_since + patience.body + earned
+            return self._owed_since + timeouts.head
+        earned = self._owed_bytes / timeouts.body_bytes_per_second
+        return self._owed_since + timeouts.body + earned
 
     def _check(self) -> None:
         if self.flow.read_paused:
@@ -200,7 +200,7 @@ class _Http(H11Protocol):
     def _begin_stall(self) -> None:
         if self._stall is None:
             self._stall = self.loop.call_later(
-                self._patience.stall, self.transport.abort
+                self._timeouts.stall, self.transport.abort
             )
 
     def _end_stall(self) -> None:
@@ -216,9 +216,9 @@ class HttpServer:
         self,
         port: NamespacePort,
         connect: Callable[[NamespacePort], asyncio.Protocol],
-        patience: Patience | None = None,
+        timeouts: HttpTimeouts | None = None,
     ) -> None:
-        self._patience = patience or Patience()
+        self._timeouts = timeouts or HttpTimeouts()
         self._rest = RestRoute(port)
         self.routes: list[BaseRoute] = [
             health_route(port.host),
@@ -235,7 +235,7 @@ class HttpServer:
         """A protocol for a new connection."""
         config = self._config or self._load()
         app_state: dict[str, Any] = {"connect": lambda: self._connect(self._port)}
-        return _Http(config, self._state, app_state, self._patience)
+        return _Http(config, self._state, app_state, self._timeouts)
 
     def _load(self) -> Config:
         self._config = Config(

@@ -14,12 +14,12 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.server.rest_site import AUTHORITY, RestSite, serving, signed
-from twinbus.server.http.server import Patience
+from twinbus.server.http.server import HttpTimeouts
 
 WAIT_SECONDS = 10
 # A trickle's pause, far below every limit.
 PAUSE_SECONDS = 0.02
-HASTY = Patience(head=0.3, body=0.3, body_bytes_per_second=1000, stall=0.3)
+HASTY = HttpTimeouts(head=0.3, body=0.3, body_bytes_per_second=1000, stall=0.3)
 
 
 @pytest.fixture
