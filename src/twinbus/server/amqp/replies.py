@@ -1,4 +1,4 @@
-"""Errors as peers are told them, and the links on which replies go out."""
+"""Errors as AMQP carries them, and the links on which replies are sent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def wire_error(error: TwinbusError) -> Error:
 
 
 def rejected(error: TwinbusError) -> Rejected:
-    """An outcome that says no."""
+    """The outcome that refuses a delivery."""
     return Rejected(error=wire_error(error))
 
 
@@ -70,7 +70,7 @@ class ReplyNode(Node):
             return
         while self._waiting and self.link.credit > 0:
             if self.link.session.blocked:
-                # The client's window is closed: they wait here, where they count.
+                # The client's window is closed: replies wait here and are counted.
                 self.connection.engine.on_unblocked[self.on_flow] = None
                 return
             payload = self._waiting.popleft()

@@ -1,8 +1,8 @@
-"""Who asks over HTTP: the `Authorization` header, proved.
+"""The credential of an HTTP request: its `Authorization` header, proved.
 
-Owns how a credential stands in the header and what a signature may have been made for:
-the namespace, the entity, or the URL that is asked for, with or without scheme, exactly
-as the client wrote it. Scopes are compared by whole segments in that same spelling.
+Owns how a credential is written in the header and what a signature may be for: the
+namespace, the entity, or the URL of the request, with or without scheme, exactly as the
+client wrote it. Scopes are compared by whole segments in that same spelling.
 `rights.allowed` decides, with the claim from here.
 """
 

@@ -1,9 +1,9 @@
-"""Health that means something: a message was sent and received a moment ago.
+"""Health: a message was sent and received within the last second.
 
-Owns the probe, a command that goes the way of all others: it keeps a message, locks it
-and completes it, and is answered after the commit. So a server whose disk is full,
-whose store has stopped or whose commits hang says so. At most one probe waits at a
-time and its answer serves for a second, whoever asks and however often.
+Owns the probe, a command like any other: it stores a message, locks it and completes
+it, and is answered after the commit. So a full disk, a stopped store and a commit that
+hangs are all reported. At most one probe waits at a time, and its answer serves all
+requests of a second.
 Knows nothing about what else the namespace holds.
 """
 

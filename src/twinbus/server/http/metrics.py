@@ -4,8 +4,8 @@ Owns the names of the metrics. Nothing is kept here: counters are plain integers
 objects that count (`Entity`, `Host`), and a scrape reads them. The library is loaded by
 the first scrape, since most servers never see one.
 
-Names of entities are nobody's business, so a stranger needs the right to read the
-namespace; a scraper on the same machine does not.
+Names of entities are not public, so a remote scraper needs the right to read the
+namespace; one on the same machine does not.
 """
 
 from __future__ import annotations

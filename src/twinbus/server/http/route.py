@@ -183,7 +183,7 @@ def entity_at(segments: list[str]) -> EntityPath | None:
 def check_authority(authority: str) -> None:
     """Refuse a `Host` that is missing or holds what no host has."""
     if not _AUTHORITY.fullmatch(authority):
-        raise ArgumentError("The Host of the request is missing or odd.")
+        raise ArgumentError("The Host of the request is missing or not valid.")
 
 
 async def read_body(request: Request, bytes_max: int, too_large: TwinbusError) -> bytes:

@@ -1,7 +1,7 @@
 """HTTP of a namespace: messages, health, metrics, and the way in for WebSockets.
 
 Owns the list of routes, which other parts may extend, and the time that a client may
-take: for the head of each request, for its body, and to read the answer. Runs in the
+take for the head of each request, for its body, and to read the answer. Runs in the
 server's own loop, on sockets that it is given; it installs no signal handlers, no log
 and no timers that tick while nothing happens.
 Knows nothing about AMQP: `websocket.py` hands bytes to a connection.
@@ -55,27 +55,27 @@ class _Reader(h11.Connection):
 class HttpTimeouts:
     """How long a client may take, in seconds."""
 
-    # For the head of a request; also for what is left of a body that nobody reads.
+    # For the head of a request; also for the rest of a body that is not read.
     head: float = limits.HANDSHAKE_SECONDS_MAX
-    # For a body, and one more for so many bytes of it.
+    # For a body, and a second more for each of so many bytes.
     body: float = limits.HTTP_BODY_SECONDS_MAX
     body_bytes_per_second: int = limits.HTTP_BODY_BYTES_PER_SECOND_MIN
-    # Without reading what it is sent.
+    # Without reading its answer.
     stall: float = limits.WRITE_STALL_SECONDS_MAX
 
 
-class _Owed(enum.Enum):
-    """What the server waits for."""
+class _Expected(enum.Enum):
+    """What the client must send next."""
 
     NOTHING = enum.auto()
     HEAD = enum.auto()
     BODY = enum.auto()
-    # Of a body, after the answer: there is nobody who wants it.
+    # The rest of a body whose request is answered already.
     REST = enum.auto()
 
 
 class _Http(H11Protocol):
-    """A client of the HTTP server, which must send what it began in time.
+    """A client of the HTTP server, with deadlines for its requests.
 
     Between requests uvicorn keeps the time (keep-alive), and after an upgrade the AMQP
     connection does.
@@ -91,9 +91,9 @@ class _Http(H11Protocol):
         super().__init__(config, server_state, app_state)
         self.conn = _Reader(app_state)
         self._timeouts = timeouts or HttpTimeouts()
-        self._owed = _Owed.NOTHING
-        self._owed_since = 0.0
-        self._owed_bytes = 0
+        self._expected = _Expected.NOTHING
+        self._expected_since = 0.0
+        self._expected_bytes = 0
         self._deadline: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
 
@@ -103,18 +103,18 @@ class _Http(H11Protocol):
         self, transport: asyncio.Transport
     ) -> None:
         super().connection_made(transport)
-        self._expect(_Owed.HEAD)
+        self._expect(_Expected.HEAD)
 
     def data_received(self, data: bytes) -> None:
         """Bytes came."""
-        self._owed_bytes += len(data)
+        self._expected_bytes += len(data)
         super().data_received(data)
         self._look()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone."""
         super().connection_lost(exc)
-        self._expect(_Owed.NOTHING)
+        self._expect(_Expected.NOTHING)
         self._end_stall()
 
     def pause_writing(self) -> None:
@@ -130,8 +130,8 @@ class _Http(H11Protocol):
     # -- what uvicorn calls ------------------------------------------------------------
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        """The socket goes to another protocol, and so does the care for it."""
-        self._expect(_Owed.NOTHING)
+        """The WebSocket protocol takes the socket and its deadlines over."""
+        self._expect(_Expected.NOTHING)
         super().handle_websocket_upgrade(event)
 
     def on_response_complete(self) -> None:
@@ -142,50 +142,54 @@ class _Http(H11Protocol):
     # -- time ------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """See what the client owes now; a debt that it had already gets no new time."""
+        """Find what is expected now; what was expected before keeps its deadline."""
         if self.transport.get_protocol() is not self:
             return
         if self.transport.is_closing():
-            # Who does not read the last answer would keep the socket for ever.
-            self._expect(_Owed.NOTHING)
+            # A client that does not read the last answer would keep the socket.
+            self._expect(_Expected.NOTHING)
             self._begin_stall()
             return
-        owed = self._find_owed()
-        if owed is not self._owed:
-            self._expect(owed)
+        expected = self._find_expected()
+        if expected is not self._expected:
+            self._expect(expected)
 
-    def _find_owed(self) -> _Owed:
+    def _find_expected(self) -> _Expected:
         state = self.conn.their_state
         if state is h11.SEND_BODY:
-            return _Owed.REST if self.cycle.response_complete else _Owed.BODY
+            return _Expected.REST if self.cycle.response_complete else _Expected.BODY
         if state is not h11.IDLE:
-            return _Owed.NOTHING
-        # The first head is owed from the start, all others when they have begun.
+            return _Expected.NOTHING
+        # The first head is expected at once, later ones when they have begun.
         is_first = cast("Any", self.cycle) is None
-        return _Owed.HEAD if is_first or self.conn.trailing_data[0] else _Owed.NOTHING
+        return (
+            _Expected.HEAD
+            if is_first or self.conn.trailing_data[0]
+            else _Expected.NOTHING
+        )
 
-    def _expect(self, owed: _Owed) -> None:
-        self._owed = owed
-        self._owed_since = self.loop.time()
-        self._owed_bytes = 0
+    def _expect(self, expected: _Expected) -> None:
+        self._expected = expected
+        self._expected_since = self.loop.time()
+        self._expected_bytes = 0
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-        if owed is not _Owed.NOTHING:
+        if expected is not _Expected.NOTHING:
             self._deadline = self.loop.call_at(self._end(), self._check)
 
     def _end(self) -> float:
-        """When what is owed must be there."""
+        """When what is expected must have arrived."""
         timeouts = self._timeouts
-        if self._owed is not _Owed.BODY:
-            return self._owed_since + timeouts.head
-        earned = self._owed_bytes / timeouts.body_bytes_per_second
-        return self._owed_since + timeouts.body + earned
+        if self._expected is not _Expected.BODY:
+            return self._expected_since + timeouts.head
+        earned = self._expected_bytes / timeouts.body_bytes_per_second
+        return self._expected_since + timeouts.body + earned
 
     def _check(self) -> None:
         if self.flow.read_paused:
-            # It cannot go on because we do not: the store has to catch up first.
-            self._owed_since = self.loop.time()
+            # The server has paused reading until the store catches up.
+            self._expected_since = self.loop.time()
         end = self._end()
         if self.loop.time() < end:
             self._deadline = self.loop.call_at(end, self._check)

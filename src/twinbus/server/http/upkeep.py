@@ -7,7 +7,7 @@ Owns these paths, which no entity can have, since names hold no dollar sign:
     /$authorizationRules                            its authorization rules
     /$authorizationRules/{name}                     one of them
     /$authorizationRules/{name}/listKeys            its keys
-    /$authorizationRules/{name}/regenerateKeys      another key
+    /$authorizationRules/{name}/regenerateKeys      replace one of them
 
 Words are known in any case, names of rules are not.
 Work runs as a command of the host, so no answer leaves before its change is on disk,
@@ -185,11 +185,11 @@ class UpkeepExchange(Exchange):
         status = answers.status_of(error, STATUSES)
         message = answers.text_of(error)
         body = {"error": {"code": type(error).__name__, "message": message}}
-        # A body that was not read is not worth a connection.
+        # The body may not have been read, so the connection cannot be used again.
         return JSONResponse(body, status, {"Connection": "close"})
 
     def _check_instance(self) -> None:
-        """Refuse what was meant for another server, behind a forwarded port say."""
+        """Refuse a request for another server, for example behind a forwarded port."""
         meant = self.request.headers.get(INSTANCE_HEADER)
         if meant is not None and meant != self.host.instance:
             raise PreconditionFailed(

@@ -51,7 +51,7 @@ class WebSocketTransport(asyncio.Transport):
         self.end(1000)
 
     def end(self, code: int) -> None:
-        """Say good-bye with a code, and close when all is written."""
+        """Send a close frame with a code, and close when all is written."""
         if not self.is_closing():
             self._socket.write(self._messages.send(events.CloseConnection(code=code)))
         self._socket.close()
@@ -117,7 +117,7 @@ class WebSocketProtocol(asyncio.Protocol):
                 self._socket.write(self._messages.send(error.event_hint))
             self._socket.close()
         except LocalProtocolError:
-            # Frames after the end; there is nobody to tell.
+            # Frames after the close; no answer is possible.
             self._socket.close()
 
     def eof_received(self) -> bool:

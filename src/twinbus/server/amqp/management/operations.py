@@ -1,8 +1,8 @@
-"""Requests of `$management`: which exist, who may ask, and how a refusal is told.
+"""Requests of `$management`: which exist, and how a refusal is written.
 
-Owns the table of operations and the status codes. A request is carried out whole or
-refused before it changed anything, inside the store's transaction; its reply must not
-leave before the commit. Knows nothing about links.
+Owns the table of operations. A request is carried out whole or refused before it
+changed anything, inside the store's transaction; its reply must not leave before the
+commit. Statuses of errors are in `broker/answers.py`. Knows nothing about links.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Owns the operations: create, update, read, list and delete of queues, topics,
 subscriptions and rules, and the namespace's own entry. Each runs inside the store's
 transaction and changes everything it should or raises before it changed anything. All
-changes go through `Entities`. Knows nothing about HTTP or who asks.
+changes go through `Entities`. Knows nothing about HTTP or rights.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""Administration over HTTP: the route, and the way of a request through a turn.
+"""Administration over HTTP: the route, its requests and its refusals.
 
-Owns the order of things: the path is read, the caller is admitted, then the body is
-taken in, bounded, and the operation runs as a command of the host. So nobody without
-the right makes the server work, and no answer leaves before its change is on disk.
-Tokens are proved by `http/auth.py`, and `rights.allowed` decides.
-What an operation does is in `operations.py`.
+Owns how a request is read, after it was admitted (`http/route.py`), and how errors are
+worded, which is as the real service does. The operation runs as a command of the host,
+so an answer leaves after the commit. What an operation does is in `operations.py`.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ from twinbus.server.http.auth import Asked, Door
 from twinbus.server.http.route import Exchange
 
 _VERSION = re.compile(r"20[0-9]{2}-[0-9]{2}")
-# A body that was not read is not worth a connection.
+# The body may not have been read, so the connection cannot be used again.
 _CLOSING = frozenset({401, 413})
 # What the real service says first, whatever is wrong with a token.
 _INVALID = "claim is empty or token is invalid. "
@@ -67,7 +65,7 @@ _SUB_CODES = {
 
 
 def admin_route(port: NamespacePort) -> Route:
-    """Everything that no other route wants; it must be the last."""
+    """Takes every path that the other routes leave; it must be the last."""
 
     async def answer(request: Request) -> Response:
         return await AdminExchange(port, request).run()

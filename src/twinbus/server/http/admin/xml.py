@@ -73,7 +73,7 @@ def read_description(body: bytes) -> Element:
     """The description in a request's entry."""
     try:
         entry: Element = fromstring(body, forbid_dtd=True)
-    # Odd encodings are look-ups that fail, or values that are wrong.
+    # An unknown encoding is a LookupError, a wrong one a ValueError.
     except (ParseError, DefusedXmlException, LookupError, ValueError) as error:
         reason = type(error).__name__
         raise ArgumentError(f"The body is not usable XML ({reason}).") from None

@@ -1,12 +1,12 @@
 """Messages as HTTP has them: a body, `BrokerProperties`, and a header per property.
 
-Owns both ways between that and AMQP. What comes in is written as an AMQP message and
-read by the same code as any other, so the same limits hold. What goes out is read from
-the message as an AMQP client would get it.
+Owns the conversion from and to AMQP. A message that is sent is encoded as AMQP and
+parsed by the same code as any other, so the same limits hold. A message that is
+received is read from the bytes that an AMQP client would get.
 
-Properties of other senders become headers here. So only names that can be headers and
-mean nothing to HTTP go out, and values are JSON, which has no line ends; the rest of
-the properties can be had over AMQP alone.
+Properties of any sender become headers of an answer. So only names that can be headers
+and mean nothing to HTTP are shown, and values are JSON, which has no line ends; other
+properties can be read over AMQP only.
 """
 
 from __future__ import annotations
@@ -298,8 +298,8 @@ class Shown:
             if sections.DATA <= code <= sections.VALUE:
                 self._bodies.append(_body(message, start, end))
             elif code in _READ:
-                # What nobody can read is not shown, but the rest is: the message may
-                # be deleted already.
+                # A section that cannot be decoded is left out. The rest is shown, since
+                # the message may be deleted already.
                 with suppress(PeerError):
                     value, _ = decode(message, start, budget=limits.SECTION_NODES_MAX)
                     self._parts[code] = value
@@ -374,7 +374,7 @@ class Shown:
 
 
 def _body(message: bytes, start: int, end: int) -> Any:
-    """A part of the body. Nobody has read it before, so it may be odd."""
+    """A section of the body; its bytes as they are if it cannot be decoded."""
     try:
         return decode(message, start, budget=limits.SECTION_NODES_MAX)[0]
     except PeerError:

@@ -3,7 +3,7 @@
 Owns the reading of `/{entity}/messages`, `/{entity}/messages/head` and
 `/{entity}/messages/{message}/{lock token}`. `%2F` in the id of a message stays in the
 id. Any other path may be one of the administration API.
-Knows nothing about which entities exist, nor about who asks.
+Knows nothing about which entities exist, nor about rights.
 """
 
 from __future__ import annotations

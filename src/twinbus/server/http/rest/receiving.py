@@ -1,10 +1,10 @@
-"""A receiver that wants one message over HTTP, and waits for it.
+"""A receive over HTTP: one message, waited for.
 
-Owns the wait: at least one look, then until the client's time is over or the client is
-gone. A message is locked in a turn and answered after its commit, as on a link. What
-was locked for a client that is gone by then goes back uncounted; what it wanted deleted
-is gone, as receive and delete has it.
-Knows nothing about HTTP: the request gets a message, nothing, or an error.
+Owns the wait: the container is looked at once at least, then until the timeout ends or
+the client disconnects. A message is locked in a turn and answered after its commit, as
+on a link. A message that was locked for a client that has disconnected is unlocked
+without counting the delivery; in receive-and-delete mode it is lost, as that mode says.
+Knows nothing about HTTP: the result is a message, None, or an error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from twinbus.store.base import Lock, Stored
 _ROOM = Room()
 
 
-class Caught(NamedTuple):
+class TakenMessage(NamedTuple):
     """A message that was received; without a lock it is deleted."""
 
     stored: Stored
@@ -32,11 +32,11 @@ class Caught(NamedTuple):
     until_ms: int
 
 
-class Catch:
-    """One receiver, for one message (`host.Consumer`)."""
+class PendingReceive:
+    """A receiver of one message (`host.Consumer`)."""
 
     def __init__(self, host: Host, entity: Entity, container: int, lock: bool) -> None:
-        self.done: asyncio.Future[Caught | None] = asyncio.Future()
+        self.done: asyncio.Future[TakenMessage | None] = asyncio.Future()
         self._host = host
         self._entity = entity
         self._container = container
@@ -47,14 +47,14 @@ class Catch:
         self._timer: asyncio.TimerHandle | None = None
 
     def open(self, wait_seconds: float) -> None:
-        """Start to wait; `done` says how it ends."""
+        """Start to wait; `done` gets the result."""
         if self._host.fault is not None:
             self.refuse(self._host.fault)
             return
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(wait_seconds, self._give_up)
         self._key = self._host.add_consumer(self._container, self)
-        # After the first look the client may have to be told that there is nothing.
+        # The timeout may end before the first look, which then decides.
         self._want(answer_empty=True)
 
     def _want(self, *, answer_empty: bool) -> None:
@@ -72,7 +72,7 @@ class Catch:
             )
 
     def close(self) -> None:
-        """The client waits no more; a message that is being taken goes back."""
+        """Stop waiting; a message that a turn is taking for it is unlocked."""
         if self._timer is not None:
             self._timer.cancel()
         key, self._key = self._key, None
@@ -81,13 +81,13 @@ class Catch:
         if not self.done.done():
             self.done.cancel()
 
-    def give_back(self, caught: Caught) -> None:
-        """The client went away before it was told."""
-        if caught.lock is not None:
-            self._host.submit(Unlock([caught.lock]), UNHEARD)
+    def give_back(self, taken: TakenMessage) -> None:
+        """Unlock a message whose client has disconnected before the answer."""
+        if taken.lock is not None:
+            self._host.submit(Unlock([taken.lock]), UNHEARD)
 
     def deliver(self, want: MessageWant, taken: Messages) -> None:
-        """What was taken is on disk."""
+        """A turn that looked for a message is committed."""
         del want
         self._looked = True
         if self.done.done():
@@ -97,7 +97,7 @@ class Catch:
         elif taken.messages:
             stored = taken.messages[0]
             lock = None if taken.nonce is None else Lock(stored.id, taken.nonce)
-            self.done.set_result(Caught(stored, lock, taken.until_ms))
+            self.done.set_result(TakenMessage(stored, lock, taken.until_ms))
         elif self._late:
             self.done.set_result(None)
         else:
@@ -108,7 +108,7 @@ class Catch:
         self.refuse(error)
 
     def refuse(self, error: TwinbusError) -> None:
-        """Nothing more for this one; a message that is being taken goes back."""
+        """End with an error; a message that a turn is taking for it is unlocked."""
         if not self.done.done():
             self.done.set_exception(error)
 
@@ -122,7 +122,7 @@ class Catch:
         elif self._looked:
             assert self._key is not None
             self._host.unwant(self._container, self._key)
-            # The turn in hand may have taken a message.
+            # The turn that runs may have taken a message.
             self._host.after_turn(self._end)
         elif self._late:
             self.refuse(BusyError())

@@ -1,11 +1,10 @@
 """The REST data plane: send, receive and settle messages over HTTP.
 
-Owns the order of things: the path is read, the caller is admitted, the entity is found,
-and only then is a body taken in, bounded. Everything is a command or a consumer of the
-host, so no answer leaves before what it says is on disk. Status codes are the
-documented ones; texts say what to change.
-How a message looks in HTTP is in `messages.py`, how one is waited for in
-`receiving.py`.
+Owns the verbs. A request was admitted (`http/route.py`) before its entity is looked up,
+and only then is its body read, up to the entity's limit. Every verb is a command or a
+consumer of the host, so an answer leaves after the commit. Status codes are the
+documented ones.
+A message in HTTP is in `messages.py`, waiting for one in `receiving.py`.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ from twinbus.server.http.rest.messages import (
     read_single,
 )
 from twinbus.server.http.rest.paths import RestAction, RestRequest, find_rest
-from twinbus.server.http.rest.receiving import Catch, Caught
+from twinbus.server.http.rest.receiving import PendingReceive, TakenMessage
 from twinbus.server.http.route import Exchange, SurfaceRoute, read_body
 from twinbus.store.base import Lock, Stored
 from twinbus.wire.message import sections
@@ -70,24 +69,24 @@ class RestRoute(SurfaceRoute):
     """Takes the requests whose paths are those of the data plane."""
 
     def __init__(self, port: NamespacePort) -> None:
-        self._catches: set[Catch] = set()
-        exchange = partial(RestExchange, catches=self._catches)
+        self._pending: set[PendingReceive] = set()
+        exchange = partial(RestExchange, pending=self._pending)
         super().__init__(port, find_rest, exchange)
 
     def close(self) -> None:
         """The server stops: receives that wait are refused."""
-        for catch in list(self._catches):
-            catch.refuse(BusyError("The server is shutting down. Try again."))
+        for receive in list(self._pending):
+            receive.refuse(BusyError("The server is shutting down. Try again."))
 
 
 class RestExchange(Exchange):
     """One request of the data plane."""
 
     def __init__(
-        self, port: NamespacePort, request: Request, catches: set[Catch]
+        self, port: NamespacePort, request: Request, pending: set[PendingReceive]
     ) -> None:
         super().__init__(port, request)
-        self._catches = catches
+        self._pending = pending
         self._wanted: RestRequest = self.found
 
     def asked(self) -> Asked:
@@ -121,7 +120,7 @@ class RestExchange(Exchange):
         if status == 503:
             headers["Retry-After"] = str(limits.RETRY_AFTER_SECONDS)
         if self._wanted.action is RestAction.SEND:
-            # A body that was not read is not worth a connection.
+            # The body may not have been read, so the connection cannot be used again.
             headers["Connection"] = "close"
         return Response(body, status, headers)
 
@@ -149,7 +148,7 @@ class RestExchange(Exchange):
         return Response(status_code=201, headers=headers_out)
 
     async def _room(self) -> None:
-        """Wait until the store has caught up, before more is taken in."""
+        """Wait until the store has caught up, before the body is read."""
         while self.host.crowded:
             room = asyncio.Event()
             self.host.on_room.append(room.set)
@@ -174,35 +173,37 @@ class RestExchange(Exchange):
         if not entity.description.status.can_receive:
             raise EntityDisabled(f"'{entity.name}' is disabled for receiving.")
         locks = self._wanted.action is RestAction.PEEK_LOCK
-        catch = Catch(self.host, entity, entity.container(path.sub_queue), locks)
-        # Nobody waits longer than his token lets him.
+        receive = PendingReceive(
+            self.host, entity, entity.container(path.sub_queue), locks
+        )
+        # A receive ends with its token at the latest.
         left_seconds = claim.expires_s - self.host.token_clock.now_ms() / 1000
         wait_seconds = min(self._wait_seconds(), left_seconds)
-        # There is no body; whatever comes next is the client going away.
+        # After an empty body the next event is that the client disconnects.
         too_large = ArgumentError("A receive has no body. Leave it out.")
         await read_body(self.request, limits.HANDSHAKE_BYTES_MAX, too_large)
         gone: asyncio.Future[Any] = asyncio.ensure_future(self._gone())
-        waiter = _Waiter(catch, claim, self.host.namespace.rules_of)
-        self.host.claim_holders.add(waiter)
-        self._catches.add(catch)
-        catch.open(wait_seconds)
+        holder = _ReceiveClaim(receive, claim, self.host.namespace.rules_of)
+        self.host.claim_holders.add(holder)
+        self._pending.add(receive)
+        receive.open(wait_seconds)
         try:
-            waiting: set[asyncio.Future[Any]] = {catch.done, gone}
+            waiting: set[asyncio.Future[Any]] = {receive.done, gone}
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             if gone.done():
-                if catch.done.done() and (caught := catch.done.result()) is not None:
-                    catch.give_back(caught)
+                if receive.done.done() and (taken := receive.done.result()) is not None:
+                    receive.give_back(taken)
                 raise ClientDisconnect
-            caught = catch.done.result()
+            taken = receive.done.result()
         finally:
             gone.cancel()
-            self.host.claim_holders.discard(waiter)
-            self._catches.discard(catch)
-            catch.close()
-        return Response(status_code=204) if caught is None else self._shown(caught)
+            self.host.claim_holders.discard(holder)
+            self._pending.discard(receive)
+            receive.close()
+        return Response(status_code=204) if taken is None else self._shown(taken)
 
     async def _gone(self) -> None:
-        """Return when the client has gone."""
+        """Return when the client has disconnected."""
         while (await self.request.receive())["type"] != "http.disconnect":
             pass
 
@@ -214,11 +215,11 @@ class RestExchange(Exchange):
             raise ArgumentError("The timeout must be a whole number of seconds.")
         return min(int(text), limits.REST_WAIT_SECONDS_MAX)
 
-    def _shown(self, caught: Caught) -> Response:
-        shown = Shown(*caught)
-        response = Response(shown.body, 200 if caught.lock is None else 201)
-        if caught.lock is not None:
-            response.headers["Location"] = self._location(caught.lock)
+    def _shown(self, taken: TakenMessage) -> Response:
+        shown = Shown(*taken)
+        response = Response(shown.body, 200 if taken.lock is None else 201)
+        if taken.lock is not None:
+            response.headers["Location"] = self._location(taken.lock)
         for name, value in shown.headers:
             # Names of properties keep their capital letters.
             response.raw_headers.append((name.encode("ascii"), value.encode("ascii")))
@@ -256,19 +257,21 @@ class RestExchange(Exchange):
         return Response(status_code=200, headers=headers)
 
 
-class _Waiter:
-    """Somebody who waits for a message with a claim (`host.ClaimHolder`)."""
+class _ReceiveClaim:
+    """The claim of a receive that waits (`host.ClaimHolder`)."""
 
-    def __init__(self, catch: Catch, claim: Claim, rules_of: RulesOf) -> None:
-        self._catch = catch
+    def __init__(
+        self, receive: PendingReceive, claim: Claim, rules_of: RulesOf
+    ) -> None:
+        self._receive = receive
         self._claim = claim
         self._rules_of = rules_of
 
     def rules_changed(self) -> None:
-        """Who lost his key waits no longer."""
+        """Refuse the receive if the claim has lost its key or its right."""
         left = standing(self._claim, self._rules_of)
         if left is None or Right.LISTEN not in left.rights:
-            self._catch.refuse(Unauthorized("The key of the token is gone."))
+            self._receive.refuse(Unauthorized("The key of the token is gone."))
 
 
 def _held(
