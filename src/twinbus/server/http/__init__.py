@@ -1,6 +1,7 @@
 """HTTP as a surface of the broker: decode, ask for the right, run, encode.
 
-Read `server.py` (the routes and the bounds on a request), `auth.py` (the credential),
-`route.py`; then `rest/` (messages), `admin/` (entities), `upkeep.py` (keys, purge and
-reset), `health.py`, `metrics.py` and `websocket.py`. Must not know SQL or AMQP links.
+Read `server.py` (the list of routes, and the time that clients have), `route.py` (the
+shape of every surface) and `auth.py` (the credential); then the surfaces: `rest/`
+(messages), `admin/` (entities), `upkeep.py` (keys, purge and reset), `health.py`,
+`metrics.py` and `websocket.py`. Must not know SQL or AMQP links.
 """
