@@ -211,7 +211,9 @@ async def test_every_setting_that_may_change_can_be_changed(
     assert changed.headers["etag"] != created.headers["etag"]
 
 
-async def test_what_an_update_leaves_out_has_its_default(site: AdminSite) -> None:
+async def test_settings_missing_from_an_update_get_their_defaults(
+    site: AdminSite,
+) -> None:
     inner = written(QUEUE_SETTINGS)
     await site.put("/q", "QueueDescription", inner)
 
@@ -246,7 +248,7 @@ async def test_the_defaults_are_those_of_the_real_service(site: AdminSite) -> No
     }
 
 
-async def test_the_longest_duration_of_the_python_client_is_for_ever(
+async def test_the_longest_duration_of_the_python_client_means_unlimited(
     site: AdminSite,
 ) -> None:
     text = "P10675199DT2H48M5.477539S"
@@ -273,7 +275,9 @@ async def test_a_partitioned_queue_shows_the_size_of_all_its_parts(
 # -- entries and feeds -----------------------------------------------------------------
 
 
-async def test_an_entry_says_what_clients_take_names_from(site: AdminSite) -> None:
+async def test_an_entry_has_the_title_and_id_that_clients_read_names_from(
+    site: AdminSite,
+) -> None:
     path = "/events/Subscriptions/All"
     await site.put(path, "SubscriptionDescription")
 
@@ -307,7 +311,7 @@ async def test_count_details_declare_one_prefix_on_themselves(site: AdminSite) -
     "path",
     ["/no", "/events/subscriptions/no", "/events/subscriptions/s/rules/no", "/a/b/c"],
 )
-async def test_what_is_missing_is_read_as_an_empty_feed(
+async def test_a_missing_entity_is_answered_with_an_empty_feed(
     site: AdminSite, path: str
 ) -> None:
     await site.put("/events/subscriptions/s", "SubscriptionDescription")
@@ -320,7 +324,7 @@ async def test_what_is_missing_is_read_as_an_empty_feed(
     assert read.entries == []
 
 
-async def test_a_list_comes_in_pages_that_lead_to_the_next(site: AdminSite) -> None:
+async def test_pages_of_a_list_link_to_the_next_page(site: AdminSite) -> None:
     for number in range(5):
         await site.put(f"/list{number}", "QueueDescription")
     found: list[str | None] = []
@@ -356,7 +360,7 @@ async def test_a_page_is_bounded(site: AdminSite) -> None:
     }
 
 
-async def test_lists_hold_what_belongs_in_them(site: AdminSite) -> None:
+async def test_lists_contain_only_entities_of_their_kind(site: AdminSite) -> None:
     await site.put("/events/subscriptions/One", "SubscriptionDescription")
 
     subscriptions = await site.get("/events/Subscriptions/")

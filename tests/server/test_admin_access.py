@@ -1,4 +1,4 @@
-"""The administration API: who is let in, and how far."""
+"""The administration API: rights, signatures and rules of entities."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def asked(
 
 
 @pytest.mark.parametrize(("method", "path", "kind"), REQUESTS)
-async def test_only_manage_administers(
+async def test_administration_needs_the_manage_right(
     site: AdminSite, method: str, path: str, kind: str
 ) -> None:
     for rule in (SENDER, LISTENER, BOTH):
@@ -121,7 +121,7 @@ def _forged(site: AdminSite) -> dict[str, str]:
     }
 
 
-async def test_a_token_that_is_not_right_is_refused(site: AdminSite) -> None:
+async def test_invalid_tokens_are_refused(site: AdminSite) -> None:
     for name, token in _forged(site).items():
         answer = await site.ask("GET", "/orders", authorization=token)
 
@@ -131,21 +131,21 @@ async def test_a_token_that_is_not_right_is_refused(site: AdminSite) -> None:
         assert "the key of the namespace" not in answer.text
 
 
-async def test_a_body_is_not_read_for_a_stranger(site: AdminSite) -> None:
+async def test_the_body_of_an_unauthorized_request_is_not_read(site: AdminSite) -> None:
     body = b"x" * 10_000_000
 
     assert (await site.ask("PUT", "/q", body, authorization="")).status == 401
 
 
 @pytest.mark.parametrize("key", [KEY, ROOT_RULE.secondary_key])
-async def test_both_keys_are_good(site: AdminSite, key: Secret) -> None:
+async def test_both_keys_of_a_rule_are_accepted(site: AdminSite, key: Secret) -> None:
     end_s = site.clock.now_ms() // 1000 + 60
     token = make_token(ROOT, "root", key, end_s)
 
     assert (await site.ask("GET", "/orders", authorization=token)).status == 200
 
 
-async def test_a_ready_signature_may_come_as_a_bearer_token(site: AdminSite) -> None:
+async def test_a_signature_is_accepted_as_a_bearer_token(site: AdminSite) -> None:
     token = f"Bearer {site.token()}"
 
     assert (await site.ask("GET", "/orders", authorization=token)).status == 200
@@ -262,7 +262,7 @@ async def test_rules_come_back_with_their_keys_and_times(site: AdminSite) -> Non
     assert str(values["SecondaryKey"]) in again.text
 
 
-async def test_a_rule_works_as_soon_as_it_is_there_and_no_longer(
+async def test_a_rule_works_from_its_creation_until_its_deletion(
     site: AdminSite,
 ) -> None:
     token = site.token(ROOT, OWNER)
@@ -276,7 +276,7 @@ async def test_a_rule_works_as_soon_as_it_is_there_and_no_longer(
     assert (await site.ask("GET", "/victim", authorization=token)).status == 401
 
 
-async def test_a_deleted_queue_takes_the_times_of_its_rules_along(
+async def test_a_queue_created_again_has_new_times_in_its_rules(
     site: AdminSite,
 ) -> None:
     await site.ask("DELETE", "/orders")
@@ -296,7 +296,7 @@ KEEPING = OWNER_XML.format(right="Manage", key="o")
 
 
 @pytest.mark.parametrize("inner", [TO_VICTIM, DEAD_TO_VICTIM])
-async def test_who_may_change_one_queue_cannot_send_to_others_through_it(
+async def test_forwarding_needs_the_right_to_send_to_the_target(
     site: AdminSite, inner: str
 ) -> None:
     token = site.token(ROOT, OWNER)
@@ -314,7 +314,7 @@ async def test_who_may_change_one_queue_cannot_send_to_others_through_it(
     assert "Forward" not in (await site.get("/orders")).text
 
 
-async def test_a_token_for_the_target_lets_forward_to_it(site: AdminSite) -> None:
+async def test_a_token_for_the_target_allows_forwarding_to_it(site: AdminSite) -> None:
     token = site.token(ROOT, OWNER)
     target = site.token(f"sb://{HOST}/victim", SENDER)
 

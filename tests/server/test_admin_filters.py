@@ -47,7 +47,7 @@ def holds(text: str) -> bool:
         ("accessedAt le 1970-01-01", False),
     ],
 )
-def test_what_is_documented_is_understood(text: str, expected: bool) -> None:
+def test_documented_filters_are_parsed(text: str, expected: bool) -> None:
     assert holds(text) is expected
 
 
@@ -77,7 +77,7 @@ def test_what_is_documented_is_understood(text: str, expected: bool) -> None:
         ("createdAt gt yesterday", "cannot be read"),
     ],
 )
-def test_what_is_not_is_refused_with_the_reason(text: str, why: str) -> None:
+def test_other_filters_are_refused_with_the_reason(text: str, why: str) -> None:
     with pytest.raises(ArgumentError) as refused:
         holds(text)
 

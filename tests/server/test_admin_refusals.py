@@ -21,7 +21,7 @@ async def site() -> AsyncIterator[AdminSite]:
     await site.host.close()
 
 
-async def test_what_exists_cannot_be_created_again(site: AdminSite) -> None:
+async def test_an_existing_entity_cannot_be_created_again(site: AdminSite) -> None:
     path = "/events/subscriptions/s"
     await site.put(path, "SubscriptionDescription")
 
@@ -46,7 +46,7 @@ async def test_what_exists_cannot_be_created_again(site: AdminSite) -> None:
         ("/events/subscriptions/no/rules/r", "RuleDescription", "was not found"),
     ],
 )
-async def test_what_is_missing_cannot_be_changed_or_deleted(
+async def test_a_missing_entity_cannot_be_changed_or_deleted(
     site: AdminSite, path: str, kind: str, text: str
 ) -> None:
     changed = await site.put(path, kind, if_match="*")
@@ -103,7 +103,7 @@ async def test_the_duplicate_window_has_its_bounds(site: AdminSite) -> None:
 @pytest.mark.parametrize(
     "name", ["RequiresSession", "RequiresDuplicateDetection", "EnablePartitioning"]
 )
-async def test_what_is_fixed_at_creation_cannot_be_changed(
+async def test_settings_fixed_at_creation_cannot_be_changed(
     site: AdminSite, name: str
 ) -> None:
     inner = f"<{name}>true</{name}>"
@@ -153,7 +153,7 @@ async def test_an_unknown_property_is_refused_by_the_old_version_alone(
 
 
 @pytest.mark.parametrize("version", ["x", "2021", "2021-05-01", ""])
-async def test_an_odd_version_is_refused(site: AdminSite, version: str) -> None:
+async def test_an_invalid_api_version_is_refused(site: AdminSite, version: str) -> None:
     assert (await site.get(f"/other?api-version={version}")).status == 400
 
 
@@ -225,7 +225,7 @@ async def test_an_old_etag_is_refused(site: AdminSite) -> None:
 # -- the store -------------------------------------------------------------------------
 
 
-async def test_a_stopped_store_is_said(site: AdminSite) -> None:
+async def test_a_stopped_store_is_answered_with_503(site: AdminSite) -> None:
     site.host.fault = StoreFault("The disk is full.")
 
     answer = await site.put("/q", "QueueDescription")

@@ -122,7 +122,7 @@ async def test_sql_comes_back_with_its_parameters(site: AdminSite) -> None:
     assert (read[0][0].text, read[1][0].text) == ("a < @p", "SET b = @p")
 
 
-async def test_a_rule_can_be_changed_and_keeps_its_birthday(site: AdminSite) -> None:
+async def test_a_changed_rule_keeps_its_creation_time(site: AdminSite) -> None:
     path = f"{SUBSCRIPTION}/rules/r"
     made = await site.put(path, "RuleDescription", TRUE)
     site.clock.advance(1000)
@@ -136,7 +136,9 @@ async def test_a_rule_can_be_changed_and_keeps_its_birthday(site: AdminSite) -> 
     assert changed.values["Name"] == "r"
 
 
-async def test_a_subscription_may_bring_its_first_rule(site: AdminSite) -> None:
+async def test_a_subscription_can_be_created_with_its_first_rule(
+    site: AdminSite,
+) -> None:
     rule = (
         '<DefaultRuleDescription><Filter i:type="SqlFilter"><SqlExpression>a = 1'
         "</SqlExpression></Filter><Name>first</Name></DefaultRuleDescription>"
@@ -161,7 +163,7 @@ async def test_a_subscription_whose_first_rule_is_bad_is_not_made(
     assert (await site.get("/events/subscriptions")).titles == ["s"]
 
 
-async def test_a_subscription_for_whose_rule_there_is_no_room_is_not_made(
+async def test_a_subscription_whose_first_rule_exceeds_the_limit_is_not_made(
     site: AdminSite,
 ) -> None:
     topic = site.host.namespace.entities.find("events")
@@ -266,7 +268,7 @@ _KINDS = st.sampled_from(
 
 @settings(max_examples=500)
 @given(_KINDS, st.lists(_PIECES, max_size=12), st.sampled_from(["2017-04", "2024-05"]))
-def test_nothing_but_our_own_errors_escapes(
+def test_the_parser_raises_only_twinbus_errors(
     kind: str, pieces: list[str], version: str
 ) -> None:
     try:
@@ -283,6 +285,6 @@ def test_nothing_but_our_own_errors_escapes(
 
 @settings(max_examples=200)
 @given(st.binary(max_size=200))
-def test_no_bytes_break_the_reader(body: bytes) -> None:
+def test_bytes_that_are_no_entry_are_refused(body: bytes) -> None:
     with pytest.raises(ArgumentError):
         read_description(body)

@@ -73,6 +73,6 @@ def test_an_error_has_its_status_on_each_surface(
     assert status_of(error, TABLES[surface]) == status
 
 
-def test_the_details_of_a_defect_are_not_told() -> None:
+def test_the_text_of_a_defect_is_hidden() -> None:
     assert text_of(errors.BusyError("Wait.")) == "Wait."
     assert "page 7" not in text_of(errors.Bug("page 7 is in two trees"))

@@ -1,4 +1,4 @@
-"""Health: a message goes in and out, and what stops it is said."""
+"""Health: a message is sent and received, and a failure is described."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def test_a_message_is_sent_and_received(host: Host) -> None:
     assert (counts.last_sequence, counts.active, counts.size_bytes) == (1, 0, 0)
 
 
-async def test_one_answer_serves_for_a_while(host: Host) -> None:
+async def test_requests_within_a_second_share_one_probe(host: Host) -> None:
     health = HealthProbe(host)
 
     answers = await asyncio.gather(*(health.problem() for _ in range(5)))
@@ -41,7 +41,7 @@ async def test_one_answer_serves_for_a_while(host: Host) -> None:
     assert host.namespace.store.counts(PROBE).last_sequence == 1
 
 
-async def test_an_old_answer_does_not_serve(host: Host) -> None:
+async def test_an_old_answer_is_not_used_again(host: Host) -> None:
     health = HealthProbe(host, cached_seconds=0)
 
     await health.problem()
@@ -67,7 +67,7 @@ async def test_a_commit_that_fails_is_not_healthy(
     assert await HealthProbe(host).problem() == "The disk is full."
 
 
-async def test_a_commit_that_hangs_is_not_healthy_until_it_is_through(
+async def test_a_commit_that_hangs_is_not_healthy_until_it_ends(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = host.namespace.store

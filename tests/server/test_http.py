@@ -1,4 +1,4 @@
-"""HTTP: health, and WebSockets as a way in, over real sockets."""
+"""HTTP: health, and AMQP over WebSockets, on real sockets."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ async def test_bytes_arrive_in_order_however_they_are_cut(site: Site) -> None:
     await caller.hang_up()
 
 
-async def test_when_the_client_leaves_the_connection_is_told(site: Site) -> None:
+async def test_a_close_frame_ends_the_connection(site: Site) -> None:
     caller = await called(site)
     caller.send(events.CloseConnection(code=1000))
 
@@ -224,14 +224,14 @@ async def test_when_the_client_leaves_the_connection_is_told(site: Site) -> None
     await caller.hang_up()
 
 
-async def test_when_the_line_breaks_the_connection_is_told(site: Site) -> None:
+async def test_a_lost_socket_ends_the_connection(site: Site) -> None:
     caller = await called(site)
     caller.writer.transport.abort()
 
     await site.shouters[0].lost.wait()
 
 
-async def test_when_the_connection_closes_all_was_written_first(site: Site) -> None:
+async def test_closing_the_connection_sends_everything_first(site: Site) -> None:
     caller = await called(site)
     caller.say(b"bye")
 
@@ -254,7 +254,7 @@ async def test_text_messages_are_refused(site: Site) -> None:
     await caller.hang_up()
 
 
-async def test_frames_that_break_the_rules_end_it(site: Site) -> None:
+async def test_invalid_frames_close_the_websocket(site: Site) -> None:
     caller = await called(site)
     # A server's frame is not masked; a client's must be.
     caller.writer.write(b"\x82\x05hello")
@@ -267,7 +267,7 @@ async def test_frames_that_break_the_rules_end_it(site: Site) -> None:
     await caller.hang_up()
 
 
-async def test_stopping_the_server_ends_what_is_open(site: Site) -> None:
+async def test_stopping_the_server_closes_websockets(site: Site) -> None:
     caller = await called(site)
 
     await site.http.close()

@@ -1,7 +1,7 @@
-"""A client of the HTTP server must send what it began, and read what it is sent.
+"""Deadlines of HTTP clients: for heads, for bodies, and for reading answers.
 
-The limits are short and the sockets are real, so the time is, too. Nobody waits for it
-to pass: a test waits for the server to hang up.
+The limits are short and the sockets are real, so time is real, too. No test sleeps: it
+waits for the server to close the connection.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ async def site() -> AsyncIterator[RestSite]:
 
 
 class Peer:
-    """A socket that speaks by hand."""
+    """A client that writes its own bytes."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -77,13 +77,13 @@ async def peer(site: RestSite) -> AsyncIterator[Peer]:
 # -- heads -----------------------------------------------------------------------------
 
 
-async def test_who_says_nothing_is_closed(peer: Peer) -> None:
+async def test_a_silent_client_is_closed(peer: Peer) -> None:
 
     assert await peer.ends() == b""
 
 
 @pytest.mark.parametrize("earlier", [0, 1, 2])
-async def test_a_head_that_begins_must_end(peer: Peer, earlier: int) -> None:
+async def test_an_incomplete_head_is_closed(peer: Peer, earlier: int) -> None:
     for _ in range(earlier):
         peer.say("GET", "/health")
         await peer.hears(b"Service is healthy.")
@@ -93,7 +93,9 @@ async def test_a_head_that_begins_must_end(peer: Peer, earlier: int) -> None:
 
 
 @pytest.mark.parametrize("earlier", [0, 1])
-async def test_bytes_of_a_head_gain_no_time(peer: Peer, earlier: int) -> None:
+async def test_bytes_of_a_head_do_not_extend_its_deadline(
+    peer: Peer, earlier: int
+) -> None:
     for _ in range(earlier):
         peer.say("GET", "/health")
         await peer.hears(b"Service is healthy.")
@@ -103,14 +105,14 @@ async def test_bytes_of_a_head_gain_no_time(peer: Peer, earlier: int) -> None:
     assert 1 < taken < 200
 
 
-async def test_a_request_behind_another_must_end_too(peer: Peer) -> None:
+async def test_an_incomplete_pipelined_request_is_closed(peer: Peer) -> None:
     peer.say("GET", "/health")
     peer.writer.write(b"GET /health HT")
 
     assert (await peer.ends()).count(b"HTTP/1.1 200") == 1
 
 
-async def test_who_asks_again_in_time_stays(peer: Peer) -> None:
+async def test_a_client_that_asks_again_in_time_stays_connected(peer: Peer) -> None:
     start = asyncio.get_running_loop().time()
 
     while asyncio.get_running_loop().time() < start + 2 * HASTY.head:
@@ -131,7 +133,7 @@ async def test_who_asks_again_in_time_stays(peer: Peer) -> None:
     ],
 )
 @pytest.mark.parametrize("length", ["Content-Length: 10", "Transfer-Encoding: chunked"])
-async def test_a_body_that_does_not_come_is_not_waited_for(
+async def test_a_missing_body_is_not_waited_for(
     peer: Peer, method: str, target: str, length: str
 ) -> None:
     peer.say(method, target, length)
@@ -139,16 +141,20 @@ async def test_a_body_that_does_not_come_is_not_waited_for(
     assert b"HTTP/1.1 2" not in await peer.ends()
 
 
-async def test_bytes_of_a_body_gain_little_time(peer: Peer) -> None:
+async def test_bytes_of_a_body_extend_its_deadline_by_the_minimum_rate(
+    peer: Peer,
+) -> None:
     peer.say("POST", "/q/messages", "Content-Length: 100000")
 
     assert 1 < await peer.trickles(b"x" * 1000) < 200
 
 
-async def test_a_slow_body_that_comes_on_is_taken(site: RestSite, peer: Peer) -> None:
+async def test_a_slow_body_above_the_minimum_rate_is_accepted(
+    site: RestSite, peer: Peer
+) -> None:
     loop = asyncio.get_running_loop()
     start, size = loop.time(), 0
-    # Chunks, since nobody knows beforehand how fast this machine is.
+    # Chunks, since the number of bytes depends on the speed of this machine.
     peer.say("POST", "/q/messages", "Transfer-Encoding: chunked")
     while loop.time() < start + 2 * HASTY.body:
         peer.writer.write(b"1f4\r\n" + b"x" * 500 + b"\r\n")
@@ -162,11 +168,13 @@ async def test_a_slow_body_that_comes_on_is_taken(site: RestSite, peer: Peer) ->
     assert len((await site.take()).body) == size
 
 
-async def test_a_body_that_nobody_reads_gains_no_time(peer: Peer) -> None:
+async def test_the_bytes_of_an_unread_body_do_not_extend_its_deadline(
+    peer: Peer,
+) -> None:
     peer.say("GET", "/health", "Content-Length: 1000000")
     await peer.hears(b"Service is healthy.")
 
-    # Fast enough for a body that somebody wants.
+    # Fast enough for a body that is read.
     ending = asyncio.ensure_future(peer.ends())
     written = 0
     while not ending.done():
@@ -177,7 +185,7 @@ async def test_a_body_that_nobody_reads_gains_no_time(peer: Peer) -> None:
     assert written < 500_000
 
 
-async def test_a_body_that_nobody_reads_may_end_and_another_request_come(
+async def test_another_request_may_follow_an_unread_body(
     peer: Peer,
 ) -> None:
     peer.say("GET", "/health", "Content-Length: 5")
@@ -199,7 +207,7 @@ async def test_a_receive_has_no_large_body(site: RestSite) -> None:
 # -- answers ---------------------------------------------------------------------------
 
 
-async def test_who_does_not_read_is_closed(site: RestSite) -> None:
+async def test_a_client_that_does_not_read_is_closed(site: RestSite) -> None:
     """More than the buffers of both sockets hold waits for a client that reads none."""
     count = 40
     for _ in range(count):

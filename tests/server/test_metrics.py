@@ -1,4 +1,4 @@
-"""Metrics: what happened is counted, and only those see it who may."""
+"""Metrics: what is counted, and the right that a remote scraper needs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def scraped(site: RestSite) -> Scrape:
     return Scrape(answer.body.decode())
 
 
-async def test_what_an_entity_holds_and_did(site: RestSite) -> None:
+async def test_entities_have_counts_and_counters(site: RestSite) -> None:
     for number in range(4):
         await site.send(b"x" * 100, MessageId=str(number))
     await site.send(ScheduledEnqueueTimeUtc="Tue, 14 Nov 2023 23:13:20 GMT")
@@ -77,7 +77,7 @@ async def test_what_an_entity_holds_and_did(site: RestSite) -> None:
     assert scrape.of("twinbus_messages_in_total", entity="q2", kind="queue") == 0
 
 
-async def test_what_expired_and_what_was_too_much(site: RestSite) -> None:
+async def test_expired_and_throttled_messages_are_counted(site: RestSite) -> None:
     await site.send(TimeToLive=1)
     site.advance(1001)
     await site.take()
@@ -91,7 +91,7 @@ async def test_what_expired_and_what_was_too_much(site: RestSite) -> None:
     assert scrape.of("twinbus_messages_throttled_total", **slow) >= 1
 
 
-async def test_turns_and_commits(site: RestSite) -> None:
+async def test_turns_and_commits_are_counted(site: RestSite) -> None:
     await asyncio.gather(*(site.send() for _ in range(5)))
 
     scrape = await scraped(site)
@@ -108,7 +108,7 @@ async def test_turns_and_commits(site: RestSite) -> None:
     assert scrape.of("twinbus_store_up") == 1
 
 
-async def test_a_stopped_store_is_seen(site: RestSite) -> None:
+async def test_a_stopped_store_is_shown(site: RestSite) -> None:
     site.host.fault = StoreFault("The disk is full.")
 
     assert (await scraped(site)).of("twinbus_store_up") == 0
@@ -129,7 +129,7 @@ async def test_no_key_is_in_the_text(site: RestSite) -> None:
         ("10.0.0.1", signed(expires_s=1), False),
     ],
 )
-async def test_strangers_need_a_right(
+async def test_remote_scrapers_need_the_right_to_read_the_namespace(
     site: RestSite, address: str, header: str, is_open: bool
 ) -> None:
     scope = {

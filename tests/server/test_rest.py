@@ -82,7 +82,9 @@ async def test_a_message_comes_back_with_all_that_was_set(site: RestSite) -> Non
     assert site.counts("q").active == 0
 
 
-async def test_nothing_in_time_is_no_content(site: RestSite) -> None:
+async def test_a_receive_without_a_message_in_time_is_answered_with_204(
+    site: RestSite,
+) -> None:
     locked = await site.ask("POST", "/q/messages/head?timeout=0")
     taken = await site.take()
 
@@ -112,7 +114,9 @@ async def test_a_batch_is_sent_in_order_and_all_or_none(site: RestSite) -> None:
     assert answers[2].headers["content-type"] == "t/x"
 
 
-async def test_topics_take_messages_and_subscriptions_give_them(site: RestSite) -> None:
+async def test_messages_are_sent_to_topics_and_received_from_subscriptions(
+    site: RestSite,
+) -> None:
     await site.send(b"news", "/events")
 
     locked = await site.lock("/events/subscriptions/all")
@@ -124,7 +128,7 @@ async def test_topics_take_messages_and_subscriptions_give_them(site: RestSite) 
     assert done.status == 200
 
 
-async def test_names_may_have_levels_written_either_way(site: RestSite) -> None:
+async def test_slashes_in_names_may_be_escaped_or_plain(site: RestSite) -> None:
     await site.send(b"a", "/area/orders")
     await site.send(b"b", "/area%2Forders")
 
@@ -135,7 +139,7 @@ async def test_names_may_have_levels_written_either_way(site: RestSite) -> None:
     assert (locked.body, done.status, other.body) == (b"a", 200, b"b")
 
 
-async def test_a_scheduled_message_comes_when_it_is_due(site: RestSite) -> None:
+async def test_a_scheduled_message_is_received_at_its_time(site: RestSite) -> None:
     await site.send(b"later", ScheduledEnqueueTimeUtc="Tue, 14 Nov 2023 22:14:20 GMT")
     assert (await site.take()).status == 204
 
@@ -149,7 +153,9 @@ async def test_a_scheduled_message_comes_when_it_is_due(site: RestSite) -> None:
 # -- locks -----------------------------------------------------------------------------
 
 
-async def test_a_lock_is_shown_and_completed(site: RestSite) -> None:
+async def test_a_locked_message_has_its_lock_in_the_answer_and_is_completed(
+    site: RestSite,
+) -> None:
     await site.send(b"a", MessageId="m/1")
 
     locked = await site.lock()
@@ -175,7 +181,7 @@ async def test_the_message_id_names_a_locked_message_too(site: RestSite) -> None
     assert (other.status, done.status) == (404, 200)
 
 
-async def test_unlocking_counts_and_ends_in_the_dead_letter_queue(
+async def test_an_unlocked_message_is_counted_and_dead_lettered_at_the_maximum(
     site: RestSite,
 ) -> None:
     await site.send(b"a")
@@ -191,7 +197,7 @@ async def test_unlocking_counts_and_ends_in_the_dead_letter_queue(
     assert dead.headers["deadletterreason"] == '"MaxDeliveryCountExceeded"'
 
 
-async def test_renewing_moves_the_end(site: RestSite) -> None:
+async def test_renewing_a_lock_extends_it(site: RestSite) -> None:
     await site.send(b"a")
     locked = await site.lock()
 
@@ -205,7 +211,7 @@ async def test_renewing_moves_the_end(site: RestSite) -> None:
     assert done.status == 200
 
 
-async def test_a_lock_that_has_ended_is_gone(site: RestSite) -> None:
+async def test_an_expired_lock_is_answered_with_410(site: RestSite) -> None:
     await site.send(b"a")
     locked = await site.lock()
 
@@ -217,7 +223,7 @@ async def test_a_lock_that_has_ended_is_gone(site: RestSite) -> None:
     assert (await site.lock()).broker["DeliveryCount"] == 2
 
 
-async def test_a_token_counts_for_its_own_queue_alone(site: RestSite) -> None:
+async def test_a_lock_token_is_valid_only_for_its_queue(site: RestSite) -> None:
     await site.send(b"a")
     locked = await site.lock()
     token = locked.broker["LockToken"]
@@ -232,7 +238,7 @@ async def test_a_token_counts_for_its_own_queue_alone(site: RestSite) -> None:
 # -- waiting ---------------------------------------------------------------------------
 
 
-async def test_a_poll_gets_what_is_sent_while_it_waits(site: RestSite) -> None:
+async def test_a_waiting_receive_gets_a_message_sent_meanwhile(site: RestSite) -> None:
     polls = [
         asyncio.create_task(site.ask("POST", "/q/messages/head?timeout=30")),
         asyncio.create_task(site.ask("DELETE", "/q/messages/head")),
@@ -247,7 +253,7 @@ async def test_a_poll_gets_what_is_sent_while_it_waits(site: RestSite) -> None:
     assert [answer.status for answer in answers] == [201, 200]
 
 
-async def test_a_client_that_hangs_up_waits_no_longer(site: RestSite) -> None:
+async def test_a_receive_ends_when_its_client_disconnects(site: RestSite) -> None:
     caller = await site.call()
     caller.ask("POST", "/q/messages/head?timeout=60", {"Authorization": signed()}, b"")
     await site.host.until_waiting(1)
@@ -259,7 +265,7 @@ async def test_a_client_that_hangs_up_waits_no_longer(site: RestSite) -> None:
     assert (await site.lock()).broker["DeliveryCount"] == 1
 
 
-async def test_a_message_locked_for_a_client_that_is_gone_goes_back_uncounted(
+async def test_a_message_locked_for_a_disconnected_client_is_unlocked_uncounted(
     site: RestSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caller = await site.call()
@@ -282,7 +288,7 @@ async def test_a_message_locked_for_a_client_that_is_gone_goes_back_uncounted(
     assert (await site.lock()).broker["DeliveryCount"] == 1
 
 
-async def test_a_queue_that_is_deleted_ends_the_wait(site: RestSite) -> None:
+async def test_deleting_the_queue_ends_a_waiting_receive(site: RestSite) -> None:
     poll = asyncio.create_task(site.ask("POST", "/q/messages/head?timeout=60"))
     await site.host.until_waiting(1)
 
@@ -291,7 +297,7 @@ async def test_a_queue_that_is_deleted_ends_the_wait(site: RestSite) -> None:
     assert (deleted.status, (await poll).status) == (200, 410)
 
 
-async def test_a_token_that_ends_ends_the_wait(site: RestSite) -> None:
+async def test_the_expiry_of_its_token_ends_a_waiting_receive(site: RestSite) -> None:
     now_s = site.clock.now_ms() // 1000
     header = {"Authorization": signed(expires_s=now_s + 1)}
 
@@ -300,7 +306,7 @@ async def test_a_token_that_ends_ends_the_wait(site: RestSite) -> None:
     assert answer.status == 204
 
 
-async def test_stopping_the_server_ends_what_waits() -> None:
+async def test_stopping_the_server_ends_waiting_receives() -> None:
     async with serving() as site:
         poll = asyncio.create_task(site.ask("POST", "/q/messages/head?timeout=60"))
         await site.host.until_waiting(1)
@@ -335,7 +341,7 @@ async def test_stopping_the_server_ends_what_waits() -> None:
         ("POST", "/q//messages", 405),
     ],
 )
-async def test_what_cannot_be_is_refused(
+async def test_impossible_requests_are_refused(
     site: RestSite, method: str, target: str, status: int
 ) -> None:
     assert (await site.ask(method, target)).status == status
@@ -357,7 +363,7 @@ async def test_what_cannot_be_is_refused(
         json.dumps({"MessageId": "x" * (limits.MESSAGE_ID_CHARS_MAX + 1)}),
     ],
 )
-async def test_broker_properties_that_mean_nothing_are_refused(
+async def test_invalid_broker_properties_are_refused(
     site: RestSite, broker: str
 ) -> None:
     answer = await site.ask("POST", "/q/messages", {"BrokerProperties": broker})
@@ -370,7 +376,7 @@ async def test_broker_properties_that_mean_nothing_are_refused(
 @pytest.mark.parametrize(
     "body", [b"", b"{}", b"[]", b"[1]", b'[{"Body": 1}]', b'[{"Body": "\\ud800"}]']
 )
-async def test_a_batch_that_is_none_is_refused(site: RestSite, body: bytes) -> None:
+async def test_an_invalid_batch_is_refused(site: RestSite, body: bytes) -> None:
     answer = await site.ask("POST", "/q/messages", {"Content-Type": BATCH_TYPE}, body)
 
     assert answer.status == 400
@@ -393,7 +399,7 @@ async def test_a_body_has_a_limit(site: RestSite, more: int, status: int) -> Non
     assert answer.status == status
 
 
-async def test_an_endless_body_is_not_read(site: RestSite) -> None:
+async def test_an_endless_body_is_refused_at_its_limit(site: RestSite) -> None:
     caller = await site.call()
     size = 1 << 40
     head = {"Authorization": signed(), "Content-Length": str(size)}
@@ -407,7 +413,7 @@ async def test_an_endless_body_is_not_read(site: RestSite) -> None:
     await caller.hang_up()
 
 
-async def test_a_full_queue_refuses(site: RestSite) -> None:
+async def test_a_full_queue_refuses_messages(site: RestSite) -> None:
     body = b"x" * 200 * 1024
     answers = [await site.ask("POST", "/small/messages", {}, body) for _ in range(6)]
 
@@ -415,14 +421,14 @@ async def test_a_full_queue_refuses(site: RestSite) -> None:
     assert b"maximum size" in answers[-1].body
 
 
-async def test_a_throttled_queue_says_when_to_come_back(site: RestSite) -> None:
+async def test_a_throttled_queue_answers_with_retry_after(site: RestSite) -> None:
     answers = [await site.ask("POST", "/slow/messages") for _ in range(3)]
 
     assert [answer.status for answer in answers][-1] == 503
     assert answers[-1].headers["retry-after"] == "10"
 
 
-async def test_a_disabled_queue_refuses(site: RestSite) -> None:
+async def test_a_disabled_queue_refuses_sends_and_receives(site: RestSite) -> None:
     sent = await site.ask("POST", "/closed/messages")
     received = await site.ask("POST", "/closed/messages/head")
 
@@ -442,7 +448,9 @@ async def test_a_stopped_store_refuses_at_once(site: RestSite) -> None:
 # -- headers that are not the sender's to choose ---------------------------------------
 
 
-async def test_properties_cannot_pose_as_headers_of_the_server(site: RestSite) -> None:
+async def test_properties_of_messages_cannot_set_headers_of_http(
+    site: RestSite,
+) -> None:
     properties = {
         "Set-Cookie": "a=b",
         "Location": "https://elsewhere/",

@@ -1,4 +1,4 @@
-"""The REST data plane: who may ask for what, and what a signature may be made for."""
+"""The REST data plane: the right of each verb, and the resources of signatures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def site() -> AsyncIterator[RestSite]:
         yield started
 
 
-ERRANDS = {
+REQUESTS = {
     "send": ("POST", "/q/messages"),
     "lock": ("POST", "/q/messages/head?timeout=0"),
     "take": ("DELETE", "/q/messages/head?timeout=0"),
@@ -35,21 +35,19 @@ ERRANDS = {
 }
 
 
-def _let_in(answer: Answer) -> bool:
+def _is_admitted(answer: Answer) -> bool:
     return answer.status != 401
 
 
-@pytest.mark.parametrize("errand", ERRANDS)
+@pytest.mark.parametrize("verb", REQUESTS)
 @pytest.mark.parametrize("rule", ["root", "sends", "listens", "none"])
-async def test_a_right_opens_its_own_verbs_alone(
-    site: RestSite, errand: str, rule: str
-) -> None:
-    granted = {"sends": ["send"], "root": [*ERRANDS], "none": []}
-    wanted = granted.get(rule, [name for name in ERRANDS if name != "send"])
+async def test_each_verb_needs_its_right(site: RestSite, verb: str, rule: str) -> None:
+    granted = {"sends": ["send"], "root": [*REQUESTS], "none": []}
+    wanted = granted.get(rule, [name for name in REQUESTS if name != "send"])
 
-    answer = await site.ask(*ERRANDS[errand], {"Authorization": signed(name=rule)})
+    answer = await site.ask(*REQUESTS[verb], {"Authorization": signed(name=rule)})
 
-    assert _let_in(answer) == (errand in wanted)
+    assert _is_admitted(answer) == (verb in wanted)
 
 
 @pytest.mark.parametrize(
@@ -70,17 +68,17 @@ async def test_a_right_opens_its_own_verbs_alone(
         ("q", True),
     ],
 )
-async def test_a_signature_is_for_what_it_names(
+async def test_a_signature_is_valid_for_its_resource_only(
     site: RestSite, resource: str, is_open: bool
 ) -> None:
     header = {"Authorization": signed(resource)}
 
     answer = await site.ask("POST", "/q/messages/head?timeout=0", header)
 
-    assert _let_in(answer) == is_open
+    assert _is_admitted(answer) == is_open
 
 
-async def test_a_host_that_the_client_makes_up_widens_nothing(site: RestSite) -> None:
+async def test_an_invented_host_does_not_widen_a_signature(site: RestSite) -> None:
     header = {"Authorization": signed("q2"), "Host": "q2"}
 
     answer = await site.ask("POST", "/q/messages", header)
@@ -88,7 +86,7 @@ async def test_a_host_that_the_client_makes_up_widens_nothing(site: RestSite) ->
     assert answer.status == 401
 
 
-async def test_a_key_of_a_queue_opens_that_queue_alone(site: RestSite) -> None:
+async def test_a_key_of_a_queue_is_valid_for_that_queue_only(site: RestSite) -> None:
     header = {"Authorization": signed(name="own", key=OWN)}
 
     own = await site.ask("POST", "/guarded/messages", header)
@@ -111,22 +109,20 @@ async def test_a_key_of_a_queue_opens_that_queue_alone(site: RestSite) -> None:
         "Bearer a.b.c",
     ],
 )
-async def test_a_token_that_proves_nothing_is_refused(
-    site: RestSite, header: str
-) -> None:
+async def test_invalid_credentials_are_refused(site: RestSite, header: str) -> None:
     answer = await site.ask("POST", "/q/messages", {"Authorization": header})
 
     assert answer.status == 401
     assert KEY.reveal().encode() not in answer.body
 
 
-async def test_a_signature_may_come_as_a_bearer(site: RestSite) -> None:
+async def test_a_signature_is_accepted_as_a_bearer_token(site: RestSite) -> None:
     header = {"Authorization": f"Bearer {signed()}"}
 
     assert (await site.ask("POST", "/q/messages", header)).status == 201
 
 
-async def test_who_guesses_has_to_wait(site: RestSite) -> None:
+async def test_repeated_failures_of_an_address_delay_it(site: RestSite) -> None:
     wrong = {"Authorization": signed(name="nobody")}
     for _ in range(limits.TOKEN_FAILURES_MAX):
         await site.ask("POST", "/q/messages", wrong)

@@ -86,7 +86,7 @@ def test_every_value_has_a_header(value: Any, text: str) -> None:
 
 
 @pytest.mark.parametrize("value", [None, [1], {"a": 1}])
-def test_values_without_a_form_are_left_out(value: Any) -> None:
+def test_values_without_a_json_form_are_left_out(value: Any) -> None:
     message = stored((sections.APPLICATION_PROPERTIES, {"X": value}))
 
     assert "X" not in headers(message)
@@ -139,7 +139,7 @@ def test_headers_become_properties(text: bytes, value: Any) -> None:
     assert type(read["Some-Name"]) is type(value)
 
 
-def test_what_was_sent_over_http_is_shown_the_same() -> None:
+def test_a_message_sent_over_http_is_received_unchanged() -> None:
     sent = [(b"Priority", b'"High"'), (b"N", b"1"), (b"Content-Type", b"text/plain")]
 
     found = headers(kept(read_single(sent, b"body")))

@@ -103,7 +103,7 @@ async def sender(site: UpkeepSite, address: str) -> tuple[RawClient, Any]:
         ("/$purge", 10, {"q": 0, "q/b": 0, "t/subscriptions/s": 0}),
     ],
 )
-async def test_a_purge_takes_what_its_path_names(
+async def test_a_purge_deletes_the_messages_below_its_path(
     site: UpkeepSite, path: str, purged: int, left: dict[str, int]
 ) -> None:
     await fill(site, "q", 3, dead=2)
@@ -130,7 +130,7 @@ async def test_a_request_for_another_instance_changes_nothing(
     assert (done.status, held(site, "q")) == (200, 0)
 
 
-async def test_a_reset_brings_back_the_first_day(site: UpkeepSite) -> None:
+async def test_a_reset_restores_the_configured_entities(site: UpkeepSite) -> None:
     before = site.rules
     await fill(site, "q", 3)
     queue = QueueDescription("x")
@@ -211,7 +211,9 @@ async def test_a_token_for_one_url_is_good_for_that_url_alone(
         "/$purge%00",
     ],
 )
-async def test_no_other_spelling_leads_there(site: UpkeepSite, path: str) -> None:
+async def test_other_spellings_of_a_path_do_nothing(
+    site: UpkeepSite, path: str
+) -> None:
     await fill(site, "q", 1)
 
     answer = await site.ask("POST", path)
@@ -224,7 +226,9 @@ async def test_no_other_spelling_leads_there(site: UpkeepSite, path: str) -> Non
 @pytest.mark.parametrize(
     "path", ["/q/../$purge", "/./$purge", "/q/%2e%2e/$purge", "/nowhere/$purge"]
 )
-async def test_what_nothing_is_called_is_not_found(site: UpkeepSite, path: str) -> None:
+async def test_a_purge_of_a_missing_entity_is_not_found(
+    site: UpkeepSite, path: str
+) -> None:
     await fill(site, "q", 1)
 
     assert (await site.ask("POST", path)).status == 404
@@ -240,13 +244,13 @@ def test_names_of_rules_are_decoded_once() -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"])
-async def test_a_wrong_verb_does_nothing(site: UpkeepSite, method: str) -> None:
+async def test_a_wrong_method_is_refused(site: UpkeepSite, method: str) -> None:
     await fill(site, "q", 1)
 
     for path in ("/q/$purge", "/$purge", "/$reset"):
         assert (await site.ask(method, path)).status == 405
-        nobody = await site.ask(method, path, token="")
-        assert nobody.status == 401
+        unsigned = await site.ask(method, path, token="")
+        assert unsigned.status == 401
 
     assert held(site, "q") == 1
 
@@ -279,7 +283,7 @@ async def test_rules_are_made_listed_changed_and_deleted(site: UpkeepSite) -> No
     assert (deleted.status, missing.status) == (200, 404)
 
 
-async def test_the_root_rule_stays_and_keeps_its_rights(site: UpkeepSite) -> None:
+async def test_the_root_rule_cannot_be_deleted_or_lose_rights(site: UpkeepSite) -> None:
     path = f"/$authorizationRules/{ROOT}"
 
     assert (await site.ask("DELETE", path)).status == 400
@@ -357,7 +361,7 @@ async def test_a_name_has_a_longest_length(site: UpkeepSite, size: int) -> None:
     assert answer.status == (200 if size <= limits.KEY_NAME_CHARS_MAX else 400)
 
 
-async def test_an_odd_host_is_refused(site: UpkeepSite) -> None:
+async def test_an_invalid_host_is_refused(site: UpkeepSite) -> None:
     answer = await site.ask("POST", "/$purge", Host="a b")
 
     assert answer.status == 400

@@ -1,7 +1,7 @@
 """A server with AMQP and HTTP, whose keys, messages and entities a test changes.
 
 Owns how a test asks for upkeep and signs. The clock stands still until a test moves it.
-Nothing here decides who may what.
+Decides nothing about rights.
 """
 
 from __future__ import annotations
