@@ -17,11 +17,11 @@ import sys
 import time
 from typing import Any
 
+from bench.blocking import CBS
 from bench.messages import messages
 from bench.proton_engine import ACCEPTED, ProtonConnection, Tag
 from bench.target import QUEUE, Target
 from bench.worker import make_token
-from bench.blocking import CBS
 from twinbus.wire.message.sections import Request, encode_request
 
 WINDOW = 1000

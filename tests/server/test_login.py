@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from bench.blocking import BlockingConnection
 from tests.server.raw import RawServer, serving
 from tests.server.strangers import SASL, WAIT_SECONDS, answers
-from bench.blocking import BlockingConnection
 from twinbus.errors import PeerError
 from twinbus.server.broker.config import NamespaceConfig
 from twinbus.wire.frames import SASL_HEADER, encode_frame
