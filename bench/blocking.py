@@ -30,7 +30,7 @@ from twinbus.errors import (
     SendRefused,
 )
 from twinbus.wire import events
-from twinbus.wire.connection import Connection, ConnectionState
+from twinbus.wire.connection import ConnectionState, Engine
 from twinbus.wire.events import Answered, Delivered, Disposed
 from twinbus.wire.link import Link, LinkState
 from twinbus.wire.message.sections import Request, encode_request
@@ -85,7 +85,7 @@ class BlockingConnection:
         # The name that the server is known by, for `open` and TLS.
         self.hostname = hostname or host
         self.timeout_seconds = timeout_seconds
-        self.engine = Connection(server=False, container_id=f"twinbus-{next(_numbers)}")
+        self.engine = Engine(server=False, container_id=f"twinbus-{next(_numbers)}")
         self._tls = tls
         self._socket: socket.socket | None = None
         self._readable = select.poll()

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 # -- codec -------------------------------------------------------------------------
 
+# Values of this size are decoded once and kept: paths, session ids and times repeat.
+CACHED_VALUE_BYTES_MAX = 64
 # The SDKs nest at most a handful of levels; the Python SDK itself stops at 64.
 CODEC_DEPTH_MAX = 32
 # Values in one performative. The largest honest one is an attach with some filters.
@@ -50,6 +52,8 @@ TOKEN_FAILURE_ADDRESSES_MAX = 10_000
 
 # -- tokens and keys ---------------------------------------------------------------
 
+# A key that the server makes: as long as Azure's.
+KEY_BYTES = 32
 TOKEN_BYTES_MAX = 1024
 # Tokens of Entra have 1 to 3 KiB; groups make them longer. As a handshake frame.
 BEARER_TOKEN_BYTES_MAX = 8 * 1024
@@ -66,6 +70,8 @@ RSA_KEY_BITS_MIN = 2048
 
 # -- connections -------------------------------------------------------------------
 
+# How often a connection is looked at for silence, at most.
+IDLE_LOOK_SECONDS = 15.0
 # Azure's figure for AMQP.
 CONNECTIONS_MAX = 5000
 # One machine must not take all of them. Loopback is exempt.
@@ -199,6 +205,8 @@ FILTER_CHARS_PER_STEP = 64
 
 # -- management requests -----------------------------------------------------------
 
+# Requests are small; a scheduled message travels inside one.
+REQUEST_BYTES_MAX = 1024 * 1024 + 64 * 1024
 PEEK_MESSAGES_MAX = 250
 # A peek stops here, after one message at least; clients go on from the last number.
 PEEK_BYTES_MAX = 1024 * 1024
@@ -467,6 +475,11 @@ SYPHON_PAUSE_MS_MAX = 15_000
 
 # -- the Spark source and sink -----------------------------------------------------
 
+# Rows that are Python objects at one time, in the sink.
+SINK_PIECE_BYTES = 1024 * 1024
+# One Arrow batch of the source, and about what a row takes beside its message.
+SOURCE_BATCH_BYTES = 4 * 1024 * 1024
+SOURCE_ROW_BYTES = 300
 # Locks that one request settles; a refusal is looked for by halves.
 SETTLE_TOKENS_MAX = 1_000
 # Messages of a micro-batch, and of a task's part of it before they are written and

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from twinbus.wire.connection import Connection, ConnectionState
+from twinbus.wire.connection import ConnectionState, Engine
 from twinbus.wire.events import Answered, Attached, Delivered, Event, Opened
 from twinbus.wire.link import Link
 from twinbus.wire.message import sections
@@ -93,7 +93,7 @@ class PeerConnection(asyncio.Protocol):
 
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
-        self.engine = Connection(server=True, container_id="peer")
+        self.engine = Engine(server=True, container_id="peer")
         self.lost = False
         self.heartbeats = 0
         self.links: list[Link] = []

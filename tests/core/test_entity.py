@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from twinbus import errors, limits
 from twinbus.core.durations import DURATION_MAX_MS
 from twinbus.core.entity import (
+    ActiveStatus,
     AuthorizationRule,
     Description,
-    EntityStatus,
     QueueDescription,
     Right,
     SubscriptionDescription,
@@ -56,7 +56,7 @@ def test_the_defaults_are_those_of_the_service_and_valid(entity: Description) ->
         "max_delivery_count": 10,
         "enable_batched_operations": True,
         "support_ordering": True,
-        "status": EntityStatus.ACTIVE,
+        "status": ActiveStatus.ACTIVE,
         "dead_lettering_on_filter_evaluation_exceptions": True,
     }
     for item in dataclasses.fields(entity):
@@ -198,14 +198,14 @@ def test_forward_targets_are_found_by_key() -> None:
 @pytest.mark.parametrize(
     ("status", "can_send", "can_receive"),
     [
-        (EntityStatus.ACTIVE, True, True),
-        (EntityStatus.DISABLED, False, False),
-        (EntityStatus.SEND_DISABLED, False, True),
-        (EntityStatus.RECEIVE_DISABLED, True, False),
+        (ActiveStatus.ACTIVE, True, True),
+        (ActiveStatus.DISABLED, False, False),
+        (ActiveStatus.SEND_DISABLED, False, True),
+        (ActiveStatus.RECEIVE_DISABLED, True, False),
     ],
 )
 def test_a_status_says_what_is_open(
-    status: EntityStatus, can_send: bool, can_receive: bool
+    status: ActiveStatus, can_send: bool, can_receive: bool
 ) -> None:
     assert (status.can_send, status.can_receive) == (can_send, can_receive)
 
@@ -248,12 +248,12 @@ def test_an_update_cannot_change_kind_or_name(other: Description) -> None:
         QueueDescription(
             "q",
             lock_duration_ms=5_000,
-            status=EntityStatus.SEND_DISABLED,
+            status=ActiveStatus.SEND_DISABLED,
             authorization_rules=(RULE, replace(RULE, name="w", secondary_key=None)),
             forward_to="x",
             created_at_ms=7,
         ),
-        replace(SUBSCRIPTION, status=EntityStatus.DISABLED, updated_at_ms=9),
+        replace(SUBSCRIPTION, status=ActiveStatus.DISABLED, updated_at_ms=9),
         replace(TOPIC, enable_subscription_partitioning=True, user_metadata="é"),
     ],
 )
@@ -269,11 +269,11 @@ def test_descriptions_survive_the_store(entity: Description) -> None:
 @given(
     st.integers(0, DURATION_MAX_MS),
     st.booleans(),
-    st.sampled_from(EntityStatus),
+    st.sampled_from(ActiveStatus),
     st.none() | st.text(),
 )
 def test_any_values_survive_the_store(
-    lock_ms: int, session: bool, status: EntityStatus, metadata: str | None
+    lock_ms: int, session: bool, status: ActiveStatus, metadata: str | None
 ) -> None:
     queue = replace(
         QUEUE,

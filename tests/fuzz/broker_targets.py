@@ -27,7 +27,7 @@ from twinbus.server.broker.turn import Turn
 from twinbus.store.base import SessionGrant
 from twinbus.store.sqlite.store import SqliteStore
 from twinbus.wire.codec import encode
-from twinbus.wire.connection import Connection
+from twinbus.wire.connection import Engine
 from twinbus.wire.events import Attached, Delivered, Opened
 from twinbus.wire.frames import (
     AMQP_HEADER,
@@ -107,7 +107,7 @@ def run_connection(data: bytes, random: Random) -> None:
 
 
 def _converse(data: bytes, sizes: list[int]) -> list[str]:
-    server = Connection(server=True, container_id="s")
+    server = Engine(server=True, container_id="s")
     seen: list[str] = []
     position = turn = 0
     try:

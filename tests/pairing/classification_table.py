@@ -10,7 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from twinbus.pairing.rules.classification import CONDITIONS, FAULTS, STATUSES, Fault
+from twinbus.pairing.rules.classification import (
+    CONDITIONS,
+    FAULTS,
+    STATUSES,
+    Failure,
+)
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "pairing.md"
 START = "<!-- made by python -m tests.pairing.classification_table -->\n"
@@ -22,12 +27,12 @@ def table() -> str:
     lines = ["| what is wrong | verdict | said by |", "|---|---|---|"]
     lines += [
         f"| {kind.value} | {kind.verdict.value} | {', '.join(_said_by(kind))} |"
-        for kind in Fault
+        for kind in Failure
     ]
     return "\n".join(lines) + "\n"
 
 
-def _said_by(kind: Fault) -> Iterator[str]:
+def _said_by(kind: Failure) -> Iterator[str]:
     yield from (f"`{name}`" for name, each in CONDITIONS.items() if each is kind)
     yield from (f"{status}" for status, each in STATUSES.items() if each is kind)
     for name, each in FAULTS.items():

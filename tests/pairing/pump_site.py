@@ -21,7 +21,7 @@ from twinbus.client.credentials import SasKey
 from twinbus.client.message import Message
 from twinbus.client.transport.endpoint import Endpoint
 from twinbus.clock import ManualClock
-from twinbus.core.entity import EntityStatus, QueueDescription
+from twinbus.core.entity import ActiveStatus, QueueDescription
 from twinbus.core.sas import DEV_KEY_NAME, DEV_KEY_TEXT
 from twinbus.pairing.events import PairingEvent
 from twinbus.pairing.pump.pump import Journal, Pump, PumpSettings, Senders
@@ -58,7 +58,7 @@ PRIMARY = NamespaceConfig(
         QueueDescription("orders"),
         QueueDescription("invoices"),
         QueueDescription("baskets", requires_session=True),
-        QueueDescription("closed", status=EntityStatus.DISABLED),
+        QueueDescription("closed", status=ActiveStatus.DISABLED),
         QueueDescription("slow", message_rate_per_second=1),
         QueueDescription("full", max_size_in_megabytes=1),
         QueueDescription("once", requires_duplicate_detection=True),

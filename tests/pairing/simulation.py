@@ -55,11 +55,11 @@ from twinbus.pairing.rules.rotation import Rotation, SenderChoice
 from twinbus.pairing.rules.send_call import (
     Done,
     GiveUp,
+    NextStep,
     SendCall,
     SendRules,
     TryBacklog,
     TryPrimary,
-    Turn,
     Wait,
 )
 from twinbus.wire.message.sections import encode_message
@@ -339,7 +339,7 @@ class Run:
         if self.deadline_ms is not None and result != "cancelled":
             assert self.clock.now_ms <= self.deadline_ms + SLACK_MS, "late"
 
-    def _do(self, turn: Turn) -> None:
+    def _do(self, turn: NextStep) -> None:
         step = turn.step
         self.simulation.apply(turn.decisions)
         if isinstance(step, Wait):

@@ -23,7 +23,7 @@ from twinbus.pairing.errors import (
 from twinbus.pairing.rules.classification import (
     CONDITIONS,
     FAULTS,
-    Fault,
+    Failure,
     Verdict,
     kind_of,
     kind_of_condition,
@@ -299,7 +299,7 @@ def test_causes_that_go_round_in_circles_come_to_an_end() -> None:
     second = core_exceptions.ClientAuthenticationError("b")
     first.__cause__, second.__cause__ = second, first
 
-    assert kind_of(first) is Fault.ACCESS
+    assert kind_of(first) is Failure.ACCESS
 
 
 # -- an application's own ----------------------------------------------------------
@@ -321,6 +321,6 @@ def test_a_classifier_that_answers_nonsense_is_refused() -> None:
 
 
 def test_only_what_no_other_entity_would_take_either_blames_the_message() -> None:
-    blaming = {kind for kind in Fault if kind.blames_message}
+    blaming = {kind for kind in Failure if kind.blames_message}
 
-    assert blaming == {Fault.TOO_LARGE, Fault.MESSAGE, Fault.CALLER}
+    assert blaming == {Failure.TOO_LARGE, Failure.MESSAGE, Failure.CALLER}

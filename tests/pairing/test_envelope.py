@@ -16,7 +16,7 @@ from twinbus.pairing.errors import AliasInvalid, InvalidMessage
 from twinbus.pairing.rules import envelope
 from twinbus.wire.codec import decode, encode
 from twinbus.wire.message import sections
-from twinbus.wire.message.rendering import Outgoing, render
+from twinbus.wire.message.rendering import BrokerFields, render
 from twinbus.wire.types import (
     Described,
     Float32,
@@ -303,7 +303,7 @@ def test_a_backlogs_broker_in_between_changes_nothing(
     except TwinbusError:
         # The broker refuses it, so it is in no backlog.
         assume(False)
-    outgoing = Outgoing(7, NOW_MS + 20, deliveries)
+    outgoing = BrokerFields(7, NOW_MS + 20, deliveries)
     outgoing.token = b"t" * 16
     outgoing.locked_until_ms = NOW_MS + 60_000
     outgoing.state = 0
@@ -456,7 +456,7 @@ def test_a_replayed_message_is_as_it_was_before_it_was_dead_lettered() -> None:
     bare = sections.with_application_properties(
         incoming.bare, {"DeadLetterReason": "r", "DeadLetterErrorDescription": "d"}
     )
-    outgoing = Outgoing(7, NOW_MS, 3)
+    outgoing = BrokerFields(7, NOW_MS, 3)
     outgoing.token = b"t" * 16
 
     replayed = envelope.for_replay(render(outgoing, incoming.head(), bare))

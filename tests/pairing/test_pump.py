@@ -16,7 +16,7 @@ from tests.pairing.pump_site import (
     message,
     namespaces,
 )
-from twinbus.core.entity import EntityStatus
+from twinbus.core.entity import ActiveStatus
 from twinbus.pairing.pump.pump import Pump
 from twinbus.pairing.rules.ping import ping_message
 from twinbus.wire.message import sections
@@ -316,7 +316,7 @@ async def test_a_destination_enabled_later_takes_later_messages(
     pump = site.pump()
     await pump_once(pump)
 
-    await site.change(site.primary, "closed", status=EntityStatus.ACTIVE)
+    await site.change(site.primary, "closed", status=ActiveStatus.ACTIVE)
     await site.divert(("closed", message("2")))
     await pump_once(pump)
 

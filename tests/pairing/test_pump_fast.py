@@ -25,7 +25,7 @@ from twinbus.pairing.rules.syphon_rules import (
 )
 from twinbus.wire.message import sections
 from twinbus.wire.message.fast_delivery import read_stamp
-from twinbus.wire.message.rendering import Outgoing, render
+from twinbus.wire.message.rendering import BrokerFields, render
 from twinbus.wire.types import Symbol, Timestamp
 
 T0 = 1_700_000_000_000
@@ -35,7 +35,7 @@ TOKEN = bytes(range(16))
 def delivered(payload: bytes, deliveries: int = 0) -> bytes:
     """A message as our server delivers it with a lock."""
     incoming = sections.parse(payload)
-    out = Outgoing(7, T0 + 1, deliveries)
+    out = BrokerFields(7, T0 + 1, deliveries)
     out.token = TOKEN
     out.locked_until_ms = T0 + 60_000
     return render(out, incoming.head(), incoming.bare)

@@ -6,7 +6,7 @@ from random import Random
 
 from twinbus.errors import RemoteError
 from twinbus.pairing.events import EventKind
-from twinbus.pairing.rules.classification import Fault
+from twinbus.pairing.rules.classification import Failure
 from twinbus.pairing.rules.decisions import Decision, ProbeQueue, Tell
 from twinbus.pairing.rules.rotation import Rotation, SenderChoice
 
@@ -27,7 +27,7 @@ def told(decisions: list[Decision]) -> list[tuple[EventKind, str]]:
 
 
 def fail(rotation: Rotation, index: int, now_ms: int = T0) -> list[Decision]:
-    return rotation.failed(index, Fault.MISSING, GONE, now_ms)
+    return rotation.failed(index, Failure.MISSING, GONE, now_ms)
 
 
 def test_each_sender_picks_one_queue_at_random() -> None:
@@ -81,7 +81,7 @@ def test_when_no_queue_is_left_the_last_error_is_known() -> None:
     rotation = make(2)
     fail(rotation, 0)
     last = RemoteError("amqp:internal-error")
-    rotation.failed(1, Fault.SERVICE, last, T0)
+    rotation.failed(1, Failure.SERVICE, last, T0)
 
     assert SenderChoice(rotation).queue() is None
     assert rotation.last_cause is last
@@ -146,7 +146,7 @@ def test_a_queue_that_took_a_message_is_as_good_as_new() -> None:
 
 
 def test_a_busy_queue_is_not_probed_before_ten_seconds() -> None:
-    decisions = make().failed(0, Fault.BUSY, GONE, T0)
+    decisions = make().failed(0, Failure.BUSY, GONE, T0)
 
     assert ProbeQueue(0, T0 + 10_000) in decisions
 

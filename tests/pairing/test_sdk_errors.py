@@ -39,7 +39,7 @@ from twinbus.pairing.errors import (
     PairingError,
     TooManyHeldSends,
 )
-from twinbus.pairing.rules.classification import CONDITIONS, Fault, verdict_of
+from twinbus.pairing.rules.classification import CONDITIONS, Failure, verdict_of
 from twinbus.pairing.sdk.errors import as_sdk_error
 
 TOO_LARGE = MessageTooLargeForBacklog("orders", 300, 256, "A message")
@@ -192,4 +192,4 @@ def test_too_large_for_a_backlog_is_an_error_of_both_families() -> None:
 def test_every_kind_but_the_callers_own_has_a_class() -> None:
     by_kind = {kind: condition for condition, kind in CONDITIONS.items()}
 
-    assert set(by_kind) == set(Fault) - {Fault.CALLER}
+    assert set(by_kind) == set(Failure) - {Failure.CALLER}

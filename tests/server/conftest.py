@@ -21,13 +21,13 @@ from twinbus.server.amqp.connection import ServerConnection
 from twinbus.server.amqp.node import Node
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
-from twinbus.server.broker.turn import Outcome, Work, run
-from twinbus.wire.connection import Connection
+from twinbus.server.broker.turn import TurnOutcome, Work, run
+from twinbus.wire.connection import Engine
 from twinbus.wire.link import Link
 from twinbus.wire.session import Session
 
 NOT_PLAIN = (
-    Connection,
+    Engine,
     HTTPConnection,
     Host,
     Link,
@@ -72,7 +72,7 @@ def of_the_server(command: object) -> bool:
     return made.__module__.startswith("twinbus.server")
 
 
-def checked(host: Host, work: Work) -> Outcome:
+def checked(host: Host, work: Work) -> TurnOutcome:
     """Run a turn; refuse what is not plain on its way in or out."""
     wants = [want for each in list(work.wants.values()) for want in list(each.values())]
     own = [each for each in work.commands if of_the_server(each)]

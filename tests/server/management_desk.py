@@ -18,7 +18,7 @@ from twinbus.core.names import EntityPath, parse_address
 from twinbus.core.rights import Operation
 from twinbus.errors import TwinbusError, Unauthorized
 from twinbus.server.amqp.management.operations import (
-    Reply,
+    ManagementReply,
     find_operation,
     perform,
     refusal,
@@ -148,7 +148,7 @@ class Desk:
 
     # -- requests ----------------------------------------------------------------------
 
-    def ask(self, operation: Any, body: Any, path: str = "orders") -> Reply:
+    def ask(self, operation: Any, body: Any, path: str = "orders") -> ManagementReply:
         """Perform a request, or give the refusal, as the connection does."""
         if isinstance(operation, str) and ":" not in operation:
             operation = f"com.microsoft:{operation}"

@@ -21,7 +21,7 @@ from twinbus.server.broker.host import Host
 from twinbus.server.setup.listener import ListenOptions
 from twinbus.server.setup.server import ServerOptions, Supervisor
 from twinbus.wire.codec import encode
-from twinbus.wire.connection import Connection, ConnectionState
+from twinbus.wire.connection import ConnectionState, Engine
 from twinbus.wire.events import (
     Attached,
     Begun,
@@ -94,7 +94,7 @@ class RawClient(asyncio.Protocol):
     """One connection; `wait` gives the next event of a kind."""
 
     def __init__(self) -> None:
-        self.engine = Connection(server=False, container_id="raw")
+        self.engine = Engine(server=False, container_id="raw")
         self.events: list[Event] = []
         self.lost = False
         self._news = asyncio.Event()

@@ -18,8 +18,8 @@ import h11
 
 from twinbus.clock import Clock, ManualClock
 from twinbus.core.entity import (
+    ActiveStatus,
     Description,
-    EntityStatus,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
@@ -56,7 +56,7 @@ ENTITIES: tuple[Description, ...] = (
     QueueDescription("sessions", requires_session=True),
     QueueDescription("small", max_size_in_megabytes=1),
     QueueDescription("slow", message_rate_per_second=1),
-    QueueDescription("closed", status=EntityStatus.DISABLED),
+    QueueDescription("closed", status=ActiveStatus.DISABLED),
     TopicDescription("events"),
     SubscriptionDescription("events", "all"),
 )

@@ -25,7 +25,7 @@ from twinbus.server.http.rest.receiving import PendingReceive
 from twinbus.store.base import TRANSFER_DEAD_LETTER, EntityRow, Record
 from twinbus.store.sqlite.store import SqliteStore
 from twinbus.wire.codec import encode
-from twinbus.wire.events import Disposed, Outgoing
+from twinbus.wire.events import Disposed, Unsettled
 from twinbus.wire.link import Link
 from twinbus.wire.message import sections
 from twinbus.wire.performatives import Accepted, Disposition
@@ -269,7 +269,7 @@ def test_delivery_ids_begin_anew() -> None:
     link = Link(session, "link", 0, True)
     last = (1 << 32) - 1
     for number in (last - 1, last, 0, 1, 2):
-        session.unsettled[number] = Outgoing(number, link, None)
+        session.unsettled[number] = Unsettled(number, link, None)
     # What runs backwards is no range.
     assert dispose(session, 2, 1) == []
     assert dispose(session, last, 1) == [last, 0, 1]

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from twinbus import errors, limits
 from twinbus.core.entity import (
+    ActiveStatus,
     AuthorizationRule,
-    EntityStatus,
     QueueDescription,
     Right,
     RuleDescription,
@@ -92,7 +92,7 @@ def test_our_format_becomes_descriptions() -> None:
             "orders",
             lock_duration_ms=5_000,
             requires_session=True,
-            status=EntityStatus.SEND_DISABLED,
+            status=ActiveStatus.SEND_DISABLED,
             max_delivery_count=3,
             default_message_time_to_live_ms=86_400_000,
             authorization_rules=(

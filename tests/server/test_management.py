@@ -24,9 +24,9 @@ from tests.server.management_desk import (
     uuids,
 )
 from twinbus import errors, limits
-from twinbus.core.entity import EntityStatus, QueueDescription
+from twinbus.core.entity import ActiveStatus, QueueDescription
 from twinbus.core.rights import Operation
-from twinbus.server.amqp.management.operations import Reply, refusal
+from twinbus.server.amqp.management.operations import ManagementReply, refusal
 from twinbus.server.broker.turn import Turn
 from twinbus.wire.message import sections
 from twinbus.wire.types import (
@@ -55,7 +55,9 @@ def desk() -> Iterator[Desk]:
 
 
 def test_a_reply_carries_its_status_as_an_int_and_the_id_of_the_request() -> None:
-    parts = take_apart(Reply(200, "OK", {"a": Int(1)}, None).encode(MESSAGE_ID))
+    parts = take_apart(
+        ManagementReply(200, "OK", {"a": Int(1)}, None).encode(MESSAGE_ID)
+    )
 
     assert parts[sections.PROPERTIES][sections.CORRELATION_ID] == MESSAGE_ID
     properties = parts[sections.APPLICATION_PROPERTIES]
@@ -141,9 +143,9 @@ def test_a_disabled_entity_refuses_its_direction(desk: Desk) -> None:
     description = desk.queue.description
     assert isinstance(description, QueueDescription)
     for status, peek, schedule in (
-        (EntityStatus.RECEIVE_DISABLED, 403, 200),
-        (EntityStatus.SEND_DISABLED, 204, 403),
-        (EntityStatus.DISABLED, 403, 403),
+        (ActiveStatus.RECEIVE_DISABLED, 403, 200),
+        (ActiveStatus.SEND_DISABLED, 204, 403),
+        (ActiveStatus.DISABLED, 403, 403),
     ):
         changed = dataclasses.replace(description, status=status)
         desk.namespace.entities.update(changed, Turn(NOW))

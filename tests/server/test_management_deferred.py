@@ -20,7 +20,7 @@ from tests.server.management_desk import (
     shown,
     take_apart,
 )
-from twinbus.server.amqp.management.operations import Reply
+from twinbus.server.amqp.management.operations import ManagementReply
 from twinbus.store.base import FOREVER_MS
 from twinbus.wire.message import sections
 from twinbus.wire.types import Int, Timestamp, UInt
@@ -153,7 +153,7 @@ def test_deferred_messages_of_a_session_need_its_lock(desk: Desk) -> None:
         desk.get("update-disposition", body, path="sessions")
     other = desk.accept("other")
 
-    def ask(**more: Any) -> Reply:
+    def ask(**more: Any) -> ManagementReply:
         body = by_number(*numbers, **more)
         return desk.ask("receive-by-sequence-number", body, path="sessions")
 

@@ -12,7 +12,7 @@ from tests.server.conftest import reached
 from twinbus.core.entity import QueueDescription
 from twinbus.core.names import EntityPath
 from twinbus.errors import BusyError, EntityNotFound, StoreFault
-from twinbus.server.broker.commands import Messages, MessageWant, Send
+from twinbus.server.broker.commands import MessageWant, Send, TakenMessages
 from twinbus.server.broker.entities import Entity
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Room, Turn, Work, run
@@ -81,7 +81,7 @@ def test_a_waiting_want_is_served_in_the_turn_of_the_send(
 
     [(served, taken)] = outcome.deliveries
     assert served is wants[queue.id][1]
-    assert isinstance(taken, Messages)
+    assert isinstance(taken, TakenMessages)
     assert [stored.sequence for stored in taken.messages] == [1]
     assert outcome.effects.ready == {queue.id}
 
@@ -95,7 +95,7 @@ def test_a_want_without_messages_waits_unless_it_asks_for_an_answer(
 
     [(served, taken)] = outcome.deliveries
     assert served.key == 2
-    assert isinstance(taken, Messages)
+    assert isinstance(taken, TakenMessages)
     assert taken.messages == []
 
 
@@ -125,7 +125,7 @@ def test_what_was_taken_for_a_lost_consumer_can_be_given_back(
     outcome = run(namespace, Work(NOW_MS, [back], wants=wants))
 
     [(_, again)] = outcome.deliveries
-    assert isinstance(again, Messages)
+    assert isinstance(again, TakenMessages)
     assert [stored.deliveries for stored in again.messages] == [0]
 
 
@@ -146,7 +146,7 @@ def test_a_want_of_a_deleted_entity_is_told(
     )
 
     [(_, taken)] = outcome.deliveries
-    assert isinstance(taken, Messages)
+    assert isinstance(taken, TakenMessages)
     assert isinstance(taken.error, EntityNotFound)
     assert outcome.effects.deleted == [queue.id]
 

@@ -19,12 +19,13 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from twinbus import limits
 from twinbus.client.message import Message
 from twinbus.errors import ArgumentError
 from twinbus.spark.schema import COLUMNS, arrow_schema, spark_schema
 from twinbus.spark.settling import RowLock, read_lock
 from twinbus.spark.sink.encoding import Identity, check_columns, encode_row, rows_of
-from twinbus.spark.source.rows import BATCH_BYTES, Place, RowBatch
+from twinbus.spark.source.rows import Place, RowBatch
 from twinbus.wire.codec import encode
 from twinbus.wire.message import sections
 from twinbus.wire.types import Described, Int, Symbol, Timestamp, UInt, ULong
@@ -219,7 +220,7 @@ def test_a_batch_is_full_by_its_bytes() -> None:
         rows.add(Message(large))
 
     assert rows.rows == 16
-    assert rows.bytes < BATCH_BYTES + len(large)
+    assert rows.bytes < limits.SOURCE_BATCH_BYTES + len(large)
     assert rows.take().num_rows == 16
     assert not rows.rows
 

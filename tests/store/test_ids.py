@@ -8,7 +8,7 @@ from twinbus.store.base import (
     DEAD_LETTER,
     SEQUENCE_MASK,
     TRANSFER_DEAD_LETTER,
-    Ended,
+    EndedLock,
     Lock,
     State,
     Stored,
@@ -30,7 +30,7 @@ def test_an_id_has_a_container_and_a_sequence(which: int, sequence: int) -> None
 
     assert (container_of(key), sequence_of(key)) == (container, sequence)
     assert (Lock(key, 1).container, Lock(key, 1).sequence) == (container, sequence)
-    assert Ended(key, 1, None).container == container
+    assert EndedLock(key, 1, None).container == container
     assert entity_of(container) == ENTITY
     assert is_sub_queue(container) == (which != 0)
 

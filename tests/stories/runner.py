@@ -136,11 +136,11 @@ class Story:
         """Change what an entity lets its users do."""
         from dataclasses import replace
 
-        from twinbus.core.entity import EntityStatus
+        from twinbus.core.entity import ActiveStatus
 
         entity = self._entity(path)
         self.namespace.entities.update(
-            replace(entity.description, status=EntityStatus(status)), Turn(self.now_ms)
+            replace(entity.description, status=ActiveStatus(status)), Turn(self.now_ms)
         )
         return "ok"
 

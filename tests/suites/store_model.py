@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from twinbus.store.base import (
     FOREVER_MS,
     Counts,
-    Ended,
+    EndedLock,
     Lock,
     Record,
     SessionGrant,
@@ -148,14 +148,14 @@ class Model:
             self.messages.pop(key, None)
         self.tidy()
 
-    def give_back(self, ids: Sequence[int], *, count: bool) -> list[Ended]:
+    def give_back(self, ids: Sequence[int], *, count: bool) -> list[EndedLock]:
         ended = []
         for key in ids:
             del self.locks[key]
             message = self.messages[key]
             message = message._replace(deliveries=message.deliveries + count)
             self.messages[key] = message
-            ended.append(Ended(key, message.deliveries, message.session))
+            ended.append(EndedLock(key, message.deliveries, message.session))
         return ended
 
     def defer(self, key: int) -> None:
@@ -183,7 +183,7 @@ class Model:
 
     def end_session(
         self, key: tuple[int, str], now_ms: int, *, count: bool
-    ) -> list[Ended]:
+    ) -> list[EndedLock]:
         nonce = self.holders.pop(key).nonce
         ids = [
             id_

@@ -13,7 +13,7 @@ from tests.suites.store_suite import (
     record,
     records,
 )
-from twinbus.store.base import SEQUENCE_BITS, Ended, Lock, SessionGrant, Store
+from twinbus.store.base import SEQUENCE_BITS, EndedLock, Lock, SessionGrant, Store
 
 
 def accept(
@@ -183,7 +183,7 @@ class SessionLockSuite(StoreSuite):
 
         ended = store.release_session(queue, grant, NOW, count=True)
 
-        assert ended == [Ended(held[1].id, 1, "s"), Ended(held[2].id, 1, "s")]
+        assert ended == [EndedLock(held[1].id, 1, "s"), EndedLock(held[2].id, 1, "s")]
         again = accept(store, queue, "s")
         assert bodies(store.lock(queue, 9, LATER, NOW, again)[1]) == "bcd"
 
@@ -196,7 +196,7 @@ class SessionLockSuite(StoreSuite):
 
         ended = store.release_session(queue, grant, NOW, count=False)
 
-        assert ended == [Ended(held[0].id, 0, "s")]
+        assert ended == [EndedLock(held[0].id, 0, "s")]
         assert store.find(queue, [1]) == held
 
     def test_ended_session_locks_are_told_and_given_back(
@@ -209,7 +209,7 @@ class SessionLockSuite(StoreSuite):
 
         assert store.end_sessions(NOW + 9, 10) == []
         assert sorted(store.end_sessions(NOW + 10, 10)) == [
-            (queue, "s", grant.nonce, [Ended(queue << SEQUENCE_BITS | 1, 1, "s")]),
+            (queue, "s", grant.nonce, [EndedLock(queue << SEQUENCE_BITS | 1, 1, "s")]),
             (other, "t", second.nonce, []),
         ]
         assert store.end_sessions(NOW + 10, 10) == []
@@ -353,7 +353,7 @@ class SessionMessageSuite(StoreSuite):
 
         assert store.held(Lock(held[0].id, grant.nonce), NOW + 9) is not None
         ended = store.release_session(queue, grant, NOW, count=True)
-        assert ended == [Ended(held[0].id, 1, "s")]
+        assert ended == [EndedLock(held[0].id, 1, "s")]
         store.lock_deferred([held[0].id], LATER, NOW)
 
     def test_without_a_holder_deferred_messages_of_a_session_have_their_own_lock(
@@ -366,7 +366,7 @@ class SessionMessageSuite(StoreSuite):
         nonce = store.lock_deferred([held[0].id], NOW + 5, NOW)
 
         assert store.held(Lock(held[0].id, nonce), NOW + 4) is not None
-        assert store.end_locks(NOW + 5, 10) == [Ended(held[0].id, 1, "s")]
+        assert store.end_locks(NOW + 5, 10) == [EndedLock(held[0].id, 1, "s")]
 
     def test_a_message_is_not_ready_both_with_and_without_its_session(
         self, store: Store, queue: int

@@ -14,7 +14,7 @@ from tests.suites.store_suite import (
     records,
 )
 from twinbus.errors import MessageNotFound
-from twinbus.store.base import FOREVER_MS, Ended, Lock, State, Store, Stored
+from twinbus.store.base import FOREVER_MS, EndedLock, Lock, State, Store, Stored
 
 
 class HoldSuite(StoreSuite):
@@ -240,7 +240,7 @@ class ReleaseSuite(StoreSuite):
 
         ended = store.release(locks(nonce, held), NOW, count=True)
 
-        assert ended == [Ended(held[0].id, 1, None)]
+        assert ended == [EndedLock(held[0].id, 1, None)]
         assert store.lock(queue, 1, LATER, NOW)[1] == [held[0]._replace(deliveries=1)]
 
     def test_without_count_the_delivery_count_stays(
@@ -251,7 +251,7 @@ class ReleaseSuite(StoreSuite):
 
         ended = store.release(locks(nonce, held), NOW, count=False)
 
-        assert ended == [Ended(held[0].id, 3, None)]
+        assert ended == [EndedLock(held[0].id, 3, None)]
         assert store.lock(queue, 1, LATER, NOW)[1] == held
 
     def test_locks_that_are_not_held_are_left_out_of_the_answer(
@@ -267,7 +267,7 @@ class ReleaseSuite(StoreSuite):
             count=True,
         )
 
-        assert ended == [Ended(second.id, 1, None)]
+        assert ended == [EndedLock(second.id, 1, None)]
         assert store.held(first, NOW) is not None
         assert self.receive(store, queue) == "bc"
 
@@ -279,7 +279,7 @@ class ReleaseSuite(StoreSuite):
 
         ended = store.release(locks(nonce, held), NOW, count=False)
 
-        assert ended == [Ended(held[0].id, 0, "s")]
+        assert ended == [EndedLock(held[0].id, 0, "s")]
 
     def test_a_released_message_may_expire(self, store: Store, queue: int) -> None:
         store.append(queue, [record("a", expires_ms=NOW + 5)], NOW)
@@ -341,7 +341,7 @@ class DeferSuite(StoreSuite):
 
         ended = store.release([Lock(deferred[0], nonce)], NOW, count=True)
 
-        assert ended == [Ended(deferred[0], 1, None)]
+        assert ended == [EndedLock(deferred[0], 1, None)]
         assert store.find(queue, [1])[0].state == State.DEFERRED
         assert self.receive(store, queue) == "c"
         store.lock_deferred(deferred[:1], LATER, NOW)

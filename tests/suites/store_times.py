@@ -11,7 +11,7 @@ from tests.suites.store_suite import (
     record,
     records,
 )
-from twinbus.store.base import Ended, State, Store
+from twinbus.store.base import EndedLock, State, Store
 
 
 class EndLocksSuite(StoreSuite):
@@ -24,7 +24,7 @@ class EndLocksSuite(StoreSuite):
         nonce, held = store.lock(queue, 1, NOW + 5, NOW)
 
         assert store.end_locks(NOW + 4, 10) == []
-        assert store.end_locks(NOW + 5, 10) == [Ended(held[0].id, 1, None)]
+        assert store.end_locks(NOW + 5, 10) == [EndedLock(held[0].id, 1, None)]
         assert store.end_locks(NOW + 5, 10) == []
 
         assert store.complete(locks(nonce, held), NOW) == [False]
@@ -57,7 +57,7 @@ class EndLocksSuite(StoreSuite):
         store.defer(locks(nonce, held)[0], NOW)
         store.lock_deferred([held[0].id], NOW + 5, NOW)
 
-        assert store.end_locks(NOW + 5, 10) == [Ended(held[0].id, 1, None)]
+        assert store.end_locks(NOW + 5, 10) == [EndedLock(held[0].id, 1, None)]
 
         assert self.receive(store, queue) == ""
         assert store.find(queue, [1])[0].state == State.DEFERRED

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from twinbus.wire.connection import Connection
+from twinbus.wire.connection import Engine
 from twinbus.wire.events import Attached, Event, Opened
 from twinbus.wire.link import Link
 from twinbus.wire.performatives import Attach, Open, SaslInit, Source, Target
@@ -13,8 +13,8 @@ class Pair:
     """Two engines; `run` carries bytes until both are silent."""
 
     def __init__(self) -> None:
-        self.client = Connection(server=False, container_id="client")
-        self.server = Connection(server=True, container_id="server")
+        self.client = Engine(server=False, container_id="client")
+        self.server = Engine(server=True, container_id="server")
         # Everything that the client has written.
         self.sent = b""
         self.client_events: list[Event] = []

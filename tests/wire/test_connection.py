@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.wire.pair import Pair
 from twinbus import limits
 from twinbus.errors import FrameError, PeerError
-from twinbus.wire.connection import Connection, ConnectionState
+from twinbus.wire.connection import ConnectionState, Engine
 from twinbus.wire.events import (
     Attached,
     Begun,
@@ -55,7 +55,7 @@ def test_both_sides_open() -> None:
 
 
 def test_a_client_without_sasl_is_let_in_with_no_right() -> None:
-    server = Connection(server=True, container_id="s")
+    server = Engine(server=True, container_id="s")
 
     server.feed(AMQP_HEADER + encode_frame(0, Open(container_id="c")))
 
@@ -64,7 +64,7 @@ def test_a_client_without_sasl_is_let_in_with_no_right() -> None:
 
 
 def test_pipelined_frames_are_answered_in_order() -> None:
-    server = Connection(server=True, container_id="s")
+    server = Engine(server=True, container_id="s")
     attach = Attach(name="l", handle=0, role=False, target=Target(address="q"))
     server.feed(
         SASL_HEADER
@@ -105,7 +105,7 @@ _ALL_FRAMES = [
 def test_nothing_but_its_header_is_accepted_before_the_handshake(
     header: bytes, performative: Any
 ) -> None:
-    server = Connection(server=True, container_id="s")
+    server = Engine(server=True, container_id="s")
     server.feed(header + encode_frame(0, performative))
 
     with pytest.raises(PeerError):
@@ -120,7 +120,7 @@ def test_nothing_but_its_header_is_accepted_before_the_handshake(
     ids=lambda p: type(p).__name__,
 )
 def test_the_first_frame_must_be_an_open(performative: Any) -> None:
-    server = Connection(server=True, container_id="s")
+    server = Engine(server=True, container_id="s")
     server.feed(AMQP_HEADER + encode_frame(0, performative))
 
     with pytest.raises(FrameError):
@@ -158,7 +158,7 @@ def test_sasl_after_the_handshake_is_refused() -> None:
 
 
 def test_large_frames_are_refused_before_the_handshake() -> None:
-    server = Connection(server=True, container_id="s")
+    server = Engine(server=True, container_id="s")
     server.feed(AMQP_HEADER)
     size = limits.HANDSHAKE_FRAME_BYTES_MAX + 1
     server.feed(size.to_bytes(4, "big") + b"\x02\x00\x00\x00")
@@ -182,7 +182,7 @@ def test_close_is_answered_with_close() -> None:
 
 
 def test_a_close_with_a_reason_opens_first() -> None:
-    server = Connection(server=True, container_id="s")
+    server = Engine(server=True, container_id="s")
     server.feed(AMQP_HEADER)
     server.next_event()
 
@@ -213,7 +213,7 @@ _STREAM = _stream()
 
 
 def _listen(chunks: list[bytes]) -> list[str]:
-    server = Connection(server=True, container_id="server")
+    server = Engine(server=True, container_id="server")
     seen: list[str] = []
     for chunk in chunks:
         server.feed(chunk)

@@ -14,7 +14,7 @@ from twinbus import limits
 from twinbus.errors import DecodeError, InvalidField, PeerError, TwinbusError
 from twinbus.wire.codec import decode, encode
 from twinbus.wire.message import sections
-from twinbus.wire.message.rendering import Outgoing, render, render_locked
+from twinbus.wire.message.rendering import BrokerFields, render, render_locked
 from twinbus.wire.types import Described, Symbol, Timestamp, UByte, UInt, ULong
 
 
@@ -163,7 +163,7 @@ def _sections_of(payload: bytes) -> dict[int, Any]:
 
 def test_a_message_keeps_its_senders_properties() -> None:
     message = sections.parse(HEADER + ANNOTATIONS + BARE)
-    out = Outgoing(sequence=3, enqueued_ms=1000, deliveries=2)
+    out = BrokerFields(sequence=3, enqueued_ms=1000, deliveries=2)
     out.state = 1
 
     found = _sections_of(render(out, message.head(), message.bare))
@@ -185,7 +185,7 @@ def test_the_fast_way_out_writes_what_the_other_does(
 ) -> None:
     message = sections.parse(section(sections.HEADER, [durable]) + BARE)
     token = bytes(range(16))
-    out = Outgoing(sequence=7, enqueued_ms=1000, deliveries=deliveries)
+    out = BrokerFields(sequence=7, enqueued_ms=1000, deliveries=deliveries)
     out.origin = 5
     out.token = token
     out.locked_until_ms = 2000
@@ -204,7 +204,7 @@ def test_the_fast_way_out_leaves_unusual_messages_alone() -> None:
 
 
 def test_a_large_delivery_count_is_written_in_full() -> None:
-    found = _sections_of(render(Outgoing(1, 1, 70_000), b"", BARE))
+    found = _sections_of(render(BrokerFields(1, 1, 70_000), b"", BARE))
 
     assert found[sections.HEADER][4] == 70_000
 

@@ -20,8 +20,7 @@ from twinbus.client.transport.endpoint import Endpoint
 from twinbus.client.transport.stream import Channel, Say, connect
 from twinbus.client.transport.websocket import WebSocketChannel
 from twinbus.errors import DeadlineExceeded, Disconnected, PeerError, RemoteError
-from twinbus.wire.connection import Connection as Engine
-from twinbus.wire.connection import ConnectionState
+from twinbus.wire.connection import ConnectionState, Engine
 from twinbus.wire.events import (
     Answered,
     Attached,

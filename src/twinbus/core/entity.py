@@ -28,9 +28,9 @@ from twinbus.core.rule import RuleDescription, default_rule
 from twinbus.core.sas import Secret
 
 __all__ = [
+    "ActiveStatus",
     "AuthorizationRule",
     "Description",
-    "EntityStatus",
     "QueueDescription",
     "Right",
     "RuleDescription",
@@ -45,7 +45,7 @@ __all__ = [
 Json = dict[str, Any]
 
 
-class EntityStatus(enum.Enum):
+class ActiveStatus(enum.Enum):
     """What an entity lets its users do."""
 
     ACTIVE = "Active"
@@ -56,12 +56,12 @@ class EntityStatus(enum.Enum):
     @property
     def can_send(self) -> bool:
         """Whether messages may come in."""
-        return self in (EntityStatus.ACTIVE, EntityStatus.RECEIVE_DISABLED)
+        return self in (ActiveStatus.ACTIVE, ActiveStatus.RECEIVE_DISABLED)
 
     @property
     def can_receive(self) -> bool:
         """Whether messages may go out."""
-        return self in (EntityStatus.ACTIVE, EntityStatus.SEND_DISABLED)
+        return self in (ActiveStatus.ACTIVE, ActiveStatus.SEND_DISABLED)
 
 
 # Times of the entity itself are no settings, so they do not make descriptions differ.
@@ -85,7 +85,7 @@ class QueueDescription:
     max_delivery_count: int = 10
     enable_batched_operations: bool = True
     authorization_rules: tuple[AuthorizationRule, ...] = ()
-    status: EntityStatus = EntityStatus.ACTIVE
+    status: ActiveStatus = ActiveStatus.ACTIVE
     support_ordering: bool = True
     auto_delete_on_idle_ms: int = DURATION_MAX_MS
     enable_partitioning: bool = False
@@ -156,7 +156,7 @@ class TopicDescription:
     enable_batched_operations: bool = True
     filtering_messages_before_publishing: bool = False
     authorization_rules: tuple[AuthorizationRule, ...] = ()
-    status: EntityStatus = EntityStatus.ACTIVE
+    status: ActiveStatus = ActiveStatus.ACTIVE
     support_ordering: bool = True
     auto_delete_on_idle_ms: int = DURATION_MAX_MS
     enable_partitioning: bool = False
@@ -214,7 +214,7 @@ class SubscriptionDescription:
     dead_lettering_on_filter_evaluation_exceptions: bool = True
     max_delivery_count: int = 10
     enable_batched_operations: bool = True
-    status: EntityStatus = EntityStatus.ACTIVE
+    status: ActiveStatus = ActiveStatus.ACTIVE
     forward_to: str | None = None
     user_metadata: str | None = None
     forward_dead_lettered_messages_to: str | None = None
@@ -396,7 +396,7 @@ def _to_json(entity: Description) -> Json:
     data: Json = {}
     for item in dataclasses.fields(entity):
         value = getattr(entity, item.name)
-        if isinstance(value, EntityStatus):
+        if isinstance(value, ActiveStatus):
             value = value.value
         elif item.name == "authorization_rules":
             value = [rule_to_json(rule) for rule in value]
@@ -408,7 +408,7 @@ def _from_json(kind: type[Description], data: Mapping[str, Any]) -> Json:
     known = {item.name for item in dataclasses.fields(kind)}
     values = {name: value for name, value in data.items() if name in known}
     if "status" in values:
-        values["status"] = EntityStatus(values["status"])
+        values["status"] = ActiveStatus(values["status"])
     if "authorization_rules" in values:
         rules = values["authorization_rules"]
         values["authorization_rules"] = tuple(rule_from_json(rule) for rule in rules)

@@ -14,7 +14,7 @@ from twinbus.client.receiver import ReceiveOptions
 from twinbus.client.sync.connection import Connection
 from twinbus.core.names import parse_address
 from twinbus.errors import ArgumentError, RemoteError, TwinbusError
-from twinbus.pairing.rules.classification import Fault, kind_of
+from twinbus.pairing.rules.classification import Failure, kind_of
 from twinbus.spark.connections import ask_until_answered, connection_for
 from twinbus.spark.options import Access
 
@@ -44,7 +44,7 @@ def _is_topic(connection: Connection, path: str) -> bool:
             with connection.receiver(path, options) as receiver:
                 receiver.open()
         except RemoteError as error:
-            if kind_of(error) is Fault.REFUSED:
+            if kind_of(error) is Failure.REFUSED:
                 continue
         return False
     return True
@@ -89,7 +89,7 @@ def _link(connection: Connection, path: str, sessions: bool) -> None:
             receiver.open()
         except RemoteError as error:
             # No session has messages now: that was an answer.
-            if not (sessions and kind_of(error) is Fault.TIMEOUT):
+            if not (sessions and kind_of(error) is Failure.TIMEOUT):
                 raise
 
 
@@ -108,18 +108,18 @@ def explained(
     """What a person has to change; errors without such a thing stay as they are."""
     kind = kind_of(error)
     host = connection_for(access).endpoint.authority
-    if kind in (Fault.CONNECTION, Fault.TIMEOUT):
+    if kind in (Failure.CONNECTION, Failure.TIMEOUT):
         return ArgumentError(
             f"The namespace '{host}' of option '{access.option}' does not answer: "
             f"{error.text}"
         )
-    if kind is Fault.ACCESS:
+    if kind is Failure.ACCESS:
         return ArgumentError(
             f"The key of option '{access.option}' gives no right to '{path}' of "
             f"'{host}'; {right} is needed: {error.text}"
         )
-    if kind is Fault.MISSING:
+    if kind is Failure.MISSING:
         return ArgumentError(f"Option 'entity': '{host}' has no '{path}'. {error.text}")
-    if kind is Fault.REFUSED:
+    if kind is Failure.REFUSED:
         return ArgumentError(f"'{path}' of '{host}' cannot be used so: {error.text}")
     return error

@@ -154,7 +154,7 @@ class Lock(NamedTuple):
         return self.id >> SEQUENCE_BITS
 
 
-class Ended(NamedTuple):
+class EndedLock(NamedTuple):
     """A lock that ended without a settlement; `deliveries` is the new count."""
 
     id: int
@@ -204,7 +204,7 @@ class SessionEnded(NamedTuple):
     container: int
     name: str
     nonce: int
-    messages: list[Ended]
+    messages: list[EndedLock]
 
 
 class Store(Protocol):
@@ -312,7 +312,9 @@ class Store(Protocol):
     def complete(self, locks: Sequence[Lock], now_ms: int) -> list[bool]:
         """Remove messages whose locks are held; False for each that is not."""
 
-    def release(self, locks: Sequence[Lock], now_ms: int, count: bool) -> list[Ended]:
+    def release(
+        self, locks: Sequence[Lock], now_ms: int, count: bool
+    ) -> list[EndedLock]:
         """Give held locks back; `count` raises the delivery count by one.
 
         Locks that are not held are left out of the answer. Active messages are ready
@@ -333,7 +335,7 @@ class Store(Protocol):
 
     # -- time ------------------------------------------------------------------
 
-    def end_locks(self, now_ms: int, limit: int) -> list[Ended]:
+    def end_locks(self, now_ms: int, limit: int) -> list[EndedLock]:
         """Give back locks of single messages that have ended, with the count raised."""
 
     def end_sessions(self, now_ms: int, limit: int) -> list[SessionEnded]:
@@ -374,7 +376,7 @@ class Store(Protocol):
 
     def release_session(
         self, container: int, session: SessionGrant, now_ms: int, count: bool
-    ) -> list[Ended]:
+    ) -> list[EndedLock]:
         """End a session lock; its locked messages are ready again, in order."""
 
     def session_state(self, container: int, name: str) -> bytes | None: ...

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from twinbus.testing.copies import NEVER, Copy, Grant, Index
 from twinbus.testing.events import Event
-from twinbus.testing.verdict import Verdict
+from twinbus.testing.verdict import HistoryVerdict
 
 # Settlements after which the copy is no longer in its queue.
 _REMOVING = ("complete", "dead_letter")
@@ -28,7 +28,7 @@ def granted_at(index: Index, grant: Grant) -> float | None:
     return None
 
 
-def check_copy(index: Index, copy: Copy, verdict: Verdict) -> None:
+def check_copy(index: Index, copy: Copy, verdict: HistoryVerdict) -> None:
     """Everything that concerns the locks of one stored message."""
     verdict.counts["deliveries"] += len(copy.grants)
     verdict.counts["delivered_again"] += max(len(copy.grants) - 1, 0)
@@ -39,7 +39,7 @@ def check_session(
     index: Index,
     name: tuple[str, str],
     grants: Sequence[Grant],
-    verdict: Verdict,
+    verdict: HistoryVerdict,
 ) -> None:
     """A session has one holder at a time. Closing its link frees it at once."""
     for first, second in pairwise(grants):
@@ -62,7 +62,7 @@ def _may_be_uncounted(grant: Grant) -> bool:
 class _Judge:
     """The rules, applied to one copy."""
 
-    def __init__(self, index: Index, copy: Copy, verdict: Verdict) -> None:
+    def __init__(self, index: Index, copy: Copy, verdict: HistoryVerdict) -> None:
         self.index = index
         self.copy = copy
         self.verdict = verdict

@@ -18,22 +18,22 @@ from collections.abc import Iterable
 from twinbus.testing.copies import NEVER, Account, Copy, Grant, Index
 from twinbus.testing.events import Event, Recorder, load, read, without_collector
 from twinbus.testing.grants import check_copy, check_session, granted_at
-from twinbus.testing.verdict import Finding, QueueRules, Rules, Verdict
+from twinbus.testing.verdict import Finding, HistoryVerdict, QueueRules, Rules
 
 __all__ = [
     "Event",
     "Finding",
+    "HistoryVerdict",
     "QueueRules",
     "Recorder",
     "Rules",
-    "Verdict",
     "check",
     "load",
     "read",
 ]
 
 
-def check(history: Iterable[Event], rules: Rules | None = None) -> Verdict:
+def check(history: Iterable[Event], rules: Rules | None = None) -> HistoryVerdict:
     """Judge a whole history. The order of its lines matters only within ties."""
     with without_collector():
         return judge(Index(history, rules or Rules()))
@@ -42,9 +42,9 @@ def check(history: Iterable[Event], rules: Rules | None = None) -> Verdict:
 _PLAIN = ("attempted", "accepted", "seen", "completed", "deliveries")
 
 
-def judge(index: Index) -> Verdict:
+def judge(index: Index) -> HistoryVerdict:
     """Judge a history that is sorted already."""
-    verdict = Verdict()
+    verdict = HistoryVerdict()
     verdict.counts.update(dict.fromkeys(_PLAIN, 0))
     _check_drained(index, verdict)
     lost: list[Account] = []
@@ -70,7 +70,7 @@ def judge(index: Index) -> Verdict:
     return verdict
 
 
-def _check_drained(index: Index, verdict: Verdict) -> None:
+def _check_drained(index: Index, verdict: HistoryVerdict) -> None:
     if index.rules.drained:
         for queue in sorted({account.queue for account in index.accounts.values()}):
             if queue not in index.drained_at:
@@ -110,7 +110,7 @@ def _is_plain(index: Index, account: Account) -> bool:
 
 
 def _check_account(
-    index: Index, account: Account, verdict: Verdict, lost: list[Account]
+    index: Index, account: Account, verdict: HistoryVerdict, lost: list[Account]
 ) -> None:
     possible = [send for send in account.sends if send.result != "fail"]
     accepted = [send for send in possible if send.result == "ok"]
@@ -134,7 +134,7 @@ def _check_account(
 
 
 def _check_contents(
-    index: Index, account: Account, possible: list[Event], verdict: Verdict
+    index: Index, account: Account, possible: list[Event], verdict: HistoryVerdict
 ) -> None:
     """What arrives is what was sent, and not before it was sent."""
     slack = index.rules.slack_ms
@@ -195,7 +195,7 @@ def _copies_allowed(index: Index, account: Account, possible: list[Event]) -> in
 
 
 def _check_copies(
-    index: Index, account: Account, possible: list[Event], verdict: Verdict
+    index: Index, account: Account, possible: list[Event], verdict: HistoryVerdict
 ) -> None:
     """No more copies than sends, at any time and at the end."""
     allowed = _copies_allowed(index, account, possible)
@@ -215,7 +215,7 @@ def _consumed(copy: Copy) -> bool:
 
 
 def _excused(
-    index: Index, account: Account, possible: list[Event], verdict: Verdict
+    index: Index, account: Account, possible: list[Event], verdict: HistoryVerdict
 ) -> bool:
     """A message may be missing because it expired, was cancelled or was eaten."""
     if (account.queue, account.key) in index.elsewhere:
@@ -238,7 +238,7 @@ def _excused(
 
 
 def _check_fates(
-    index: Index, account: Account, possible: list[Event], verdict: Verdict
+    index: Index, account: Account, possible: list[Event], verdict: HistoryVerdict
 ) -> None:
     """Each copy ends once: completed, left over, expired or dead-lettered."""
     counts = verdict.counts
@@ -276,7 +276,7 @@ def _has_fate(copy: Copy) -> bool:
 # -- lost, as seen by producers --------------------------------------------------
 
 
-def _report_lost(index: Index, lost: list[Account], verdict: Verdict) -> None:
+def _report_lost(index: Index, lost: list[Account], verdict: HistoryVerdict) -> None:
     """Name each lost message and where it stood among its producer's.
 
     A lost middle is the worst. A lost postfix may be a final look that was too short.
@@ -308,7 +308,7 @@ def _report_lost(index: Index, lost: list[Account], verdict: Verdict) -> None:
 # -- order -----------------------------------------------------------------------
 
 
-def _check_order(index: Index, verdict: Verdict) -> None:
+def _check_order(index: Index, verdict: HistoryVerdict) -> None:
     for copy, event in index.clashes:
         text = f"has the sequence number {copy.sequence} of {copy.account.key}"
         verdict.convict("order", copy.account.queue, event.key, text)
@@ -330,7 +330,9 @@ def _session_of(copy: Copy) -> str:
     return (copy.grants[0].receive if copy.grants else copy.drains[0]).session
 
 
-def _check_first_deliveries(index: Index, copies: list[Copy], verdict: Verdict) -> None:
+def _check_first_deliveries(
+    index: Index, copies: list[Copy], verdict: HistoryVerdict
+) -> None:
     """No message is seen for the first time after one with a higher number."""
     slack = index.rules.slack_ms
     # The earliest delivery of a higher number: on each link, and on any.
@@ -365,7 +367,7 @@ def _moment(grant: Grant) -> tuple[float, int]:
     return grant.receive.end_at, grant.order
 
 
-def _check_producers(copies: list[Copy], verdict: Verdict) -> None:
+def _check_producers(copies: list[Copy], verdict: HistoryVerdict) -> None:
     """Numbers follow the order in which one producer's sends were accepted."""
     highest: dict[str, tuple[float, str]] = {}
     for copy in copies:

@@ -16,7 +16,7 @@ from itertools import pairwise
 from twinbus.testing.copies import NEVER
 from twinbus.testing.events import Event
 from twinbus.testing.history_evidence import PairHealth, Trail, Wire
-from twinbus.testing.verdict import Verdict
+from twinbus.testing.verdict import HistoryVerdict
 
 # How reports name them.
 SENT_AGAIN = "the application sent it again"
@@ -125,7 +125,7 @@ def _fetch_of(trail: Trail, home: Event) -> Event | None:
 
 
 def check_trails(
-    wire: Wire, told: Mapping[tuple[str, str], float], verdict: Verdict
+    wire: Wire, told: Mapping[tuple[str, str], float], verdict: HistoryVerdict
 ) -> None:
     """Who knows that a message was accepted does not send it again.
 
@@ -144,7 +144,7 @@ def check_trails(
 
 
 def _check_completion(
-    trail: Trail, settle: Event, name: tuple[str, str], verdict: Verdict
+    trail: Trail, settle: Event, name: tuple[str, str], verdict: HistoryVerdict
 ) -> None:
     """The syphon completes in the backlog what the primary has accepted."""
     home = any(
@@ -155,7 +155,9 @@ def _check_completion(
         verdict.convict("syphon", *name, text)
 
 
-def check_way_home(wire: Wire, disturbed_at: Sequence[float], verdict: Verdict) -> None:
+def check_way_home(
+    wire: Wire, disturbed_at: Sequence[float], verdict: HistoryVerdict
+) -> None:
     """One undisturbed syphon brings home in order what one queue holds for a path."""
     lanes: dict[tuple[str, str, str], list[tuple[Trail, str]]] = defaultdict(list)
     for (path, key), trail in wire.trails().items():

@@ -41,7 +41,7 @@ from twinbus.testing.history_causes import (
 )
 from twinbus.testing.history_evidence import PairHealth, Wire
 from twinbus.testing.history_report import PairedReport
-from twinbus.testing.verdict import QueueRules, Rules, Verdict
+from twinbus.testing.verdict import HistoryVerdict, QueueRules, Rules
 from twinbus.wire.message.names import PING_CONTENT_TYPE
 
 __all__ = ["PairedReport", "PairedRules", "check_paired"]
@@ -183,7 +183,7 @@ def _without_copies(rules: Rules) -> Rules:
 # -- the final look --------------------------------------------------------------
 
 
-def _check_backlog_drained(case: _Case, verdict: Verdict) -> None:
+def _check_backlog_drained(case: _Case, verdict: HistoryVerdict) -> None:
     """What was not looked at proves nothing."""
     if not case.rules.namespace.drained:
         return
@@ -242,7 +242,9 @@ def _enqueued_at(copy: Copy) -> float:
     return seen.enqueued_at
 
 
-def _check_early(case: _Case, account: Account, send: Event, verdict: Verdict) -> None:
+def _check_early(
+    case: _Case, account: Account, send: Event, verdict: HistoryVerdict
+) -> None:
     """When a send is reported as accepted, a namespace has it."""
     by_at = send.end_at + case.slack
     if case.rules.witnessed:
@@ -260,7 +262,7 @@ def _check_early(case: _Case, account: Account, send: Event, verdict: Verdict) -
         verdict.convict("early", send.queue, send.key, f"reported by {send.process}")
 
 
-def _check_restored(case: _Case, copy: Copy, verdict: Verdict) -> None:
+def _check_restored(case: _Case, copy: Copy, verdict: HistoryVerdict) -> None:
     """What hides in the backlog comes back; only the time to live shrinks."""
     account = copy.account
     if len(account.sends) != 1 or not copy.grants:
@@ -278,7 +280,7 @@ def _check_restored(case: _Case, copy: Copy, verdict: Verdict) -> None:
         verdict.convict("altered", account.queue, account.key, text)
 
 
-def _check_renamed(case: _Case, verdict: Verdict) -> None:
+def _check_renamed(case: _Case, verdict: HistoryVerdict) -> None:
     """A copy keeps its message id, so contents tell what lost it."""
     strangers = [
         (account, copy)
@@ -304,7 +306,7 @@ def _check_renamed(case: _Case, verdict: Verdict) -> None:
 # -- who may be diverted ---------------------------------------------------------
 
 
-def _check_diverted(case: _Case, verdict: Verdict) -> None:
+def _check_diverted(case: _Case, verdict: HistoryVerdict) -> None:
     for trail in case.wire.trails().values():
         for event in (*trail.diverts, *trail.fetches):
             _check_one_diverted(case, event, verdict)
@@ -317,7 +319,7 @@ def _check_diverted(case: _Case, verdict: Verdict) -> None:
             verdict.convict("diverted", path, "", text)
 
 
-def _check_one_diverted(case: _Case, event: Event, verdict: Verdict) -> None:
+def _check_one_diverted(case: _Case, event: Event, verdict: HistoryVerdict) -> None:
     send = case.sender_of(event.path, event.key)
     at = event.diverted_at or (event.invoke_at if event.op == "divert" else 0)
     if send is None or not at:
@@ -330,7 +332,7 @@ def _check_one_diverted(case: _Case, event: Event, verdict: Verdict) -> None:
 # -- order -----------------------------------------------------------------------
 
 
-def _check_order(case: _Case, verdict: Verdict) -> None:
+def _check_order(case: _Case, verdict: HistoryVerdict) -> None:
     """What went straight to the primary is numbered as it was sent."""
     lanes: dict[tuple[str, str, str], list[tuple[int, Event]]] = defaultdict(list)
     for account in case.index.accounts.values():

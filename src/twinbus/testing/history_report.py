@@ -16,7 +16,7 @@ from typing import Any
 from twinbus.testing.copies import NEVER
 from twinbus.testing.events import Event
 from twinbus.testing.history_evidence import PairHealth
-from twinbus.testing.verdict import Verdict
+from twinbus.testing.verdict import HistoryVerdict
 
 PRIMARY = "primary"
 
@@ -25,7 +25,7 @@ PRIMARY = "primary"
 class PairedReport:
     """What happened, and whether all promises were kept."""
 
-    verdict: Verdict
+    verdict: HistoryVerdict
     accepted: int = 0
     refused: int = 0
     unknown: int = 0

@@ -97,7 +97,7 @@ KINDS = {
 
 
 @dataclass(slots=True)
-class Verdict:
+class HistoryVerdict:
     """The outcome of a check: how much was looked at, and every broken promise."""
 
     counts: Counter[str] = field(default_factory=Counter)

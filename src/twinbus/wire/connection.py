@@ -84,7 +84,7 @@ class ConnectionState(Enum):
     CLOSED = "closed"
 
 
-class Connection:
+class Engine:
     """One AMQP connection, either end."""
 
     def __init__(self, *, server: bool, container_id: str) -> None:

@@ -70,7 +70,7 @@ class Drained(NamedTuple):
     link: Link
 
 
-class Outgoing(NamedTuple):
+class Unsettled(NamedTuple):
     """A delivery of ours that is not settled; `cookie` is its sender's own."""
 
     delivery_id: int
@@ -82,7 +82,7 @@ class Disposed(NamedTuple):
     """The peer's word on deliveries of ours; `settled` means that it has forgotten."""
 
     session: Session
-    deliveries: list[Outgoing]
+    deliveries: list[Unsettled]
     settled: bool
     state: Any
 

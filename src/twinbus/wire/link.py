@@ -16,7 +16,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from twinbus.wire.events import Delivered, Outgoing
+from twinbus.wire.events import Delivered, Unsettled
 from twinbus.wire.frames import encode_transfer
 from twinbus.wire.performatives import Attach, Detach, Error, Flow, Transfer
 
@@ -249,7 +249,7 @@ class Link:
         self.credit -= 1
         settled = self.settled_by_us
         if not settled:
-            session.unsettled[delivery_id] = Outgoing(delivery_id, self, cookie)
+            session.unsettled[delivery_id] = Unsettled(delivery_id, self, cookie)
         session.write_transfer(
             encode_transfer(
                 session.channel,

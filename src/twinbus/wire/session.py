@@ -18,7 +18,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from twinbus import limits
-from twinbus.wire.events import Answered, Disposed, Outgoing
+from twinbus.wire.events import Answered, Disposed, Unsettled
 from twinbus.wire.frames import encode_disposition, encode_frame
 from twinbus.wire.link import Link, LinkState
 from twinbus.wire.performatives import (
@@ -32,7 +32,7 @@ from twinbus.wire.performatives import (
 )
 
 if TYPE_CHECKING:
-    from twinbus.wire.connection import Connection
+    from twinbus.wire.connection import Engine
 
 _WRAP = 0xFFFFFFFF
 _UNKNOWN_WINDOW = 1 << 31
@@ -68,7 +68,7 @@ class Session:
         "unsettled",
     )
 
-    def __init__(self, connection: Connection, channel: int) -> None:
+    def __init__(self, connection: Engine, channel: int) -> None:
         self.connection = connection
         self.channel = channel
         self.peer_channel = -1
@@ -81,7 +81,7 @@ class Session:
         # The id that the peer's next transfer frame has.
         self.frames_in = 0
         # Deliveries of ours that are not settled, by delivery id.
-        self.unsettled: dict[int, Outgoing] = {}
+        self.unsettled: dict[int, Unsettled] = {}
         self._frames_out = 0
         self._frames_since_flow = 0
         self._peer_window = _UNKNOWN_WINDOW
@@ -261,7 +261,7 @@ class Session:
         if not disposition.role:
             settled = bool(disposition.settled)
             return Answered(self, first, last, settled, disposition.state)
-        found: list[Outgoing]
+        found: list[Unsettled]
         if first == last:
             entry = unsettled.get(first)
             found = [entry] if entry is not None else []

@@ -21,7 +21,7 @@ from twinbus import limits
 from twinbus.client.message import Message
 from twinbus.client.receiver import Receiver
 from twinbus.errors import RemoteError
-from twinbus.pairing.rules.classification import Fault, kind_of
+from twinbus.pairing.rules.classification import Failure, kind_of
 from twinbus.pairing.rules.syphon_rules import Held, Lanes, SendHome, decide
 from twinbus.wire.message.fast_delivery import Stamp, read_stamp
 
@@ -112,7 +112,7 @@ def _stamp(message: Message, now_ms: int) -> Stamp:
 
 
 # A service that does not let one browse cannot be asked at all.
-_NOT_HERE = frozenset((Fault.REFUSED, Fault.MESSAGE))
+_NOT_HERE = frozenset((Failure.REFUSED, Failure.MESSAGE))
 
 
 class Gaps:

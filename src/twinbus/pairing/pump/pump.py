@@ -30,7 +30,7 @@ from twinbus.pairing.events import EventKind, PairingEvent
 from twinbus.pairing.pump.destinations import Destination, Senders
 from twinbus.pairing.pump.locks import Gaps, Item, LockTimes
 from twinbus.pairing.pump.settling import Journal, Receipt, Settler
-from twinbus.pairing.rules.classification import Fault, kind_of
+from twinbus.pairing.rules.classification import Failure, kind_of
 from twinbus.pairing.rules.decisions import Tell
 from twinbus.pairing.rules.retry import RECEIVE_BACKOFF, is_transient
 from twinbus.pairing.rules.syphon_rules import (
@@ -119,7 +119,7 @@ class Pump:
         self._stop: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
         # Why the queue cannot be read, as last told.
-        self._told_kind: Fault | None = None
+        self._told_kind: Failure | None = None
 
     # -- the caller's side -------------------------------------------------------------
 
@@ -462,7 +462,7 @@ class Pump:
         if not is_transient(error):
             return limits.QUEUE_PAUSE_MS_MAX / 1000
         jitter = random.random()  # noqa: S311
-        busy = kind is Fault.BUSY
+        busy = kind is Failure.BUSY
         return RECEIVE_BACKOFF.pause_ms(failures, jitter=jitter, busy=busy) / 1000
 
 

@@ -29,7 +29,7 @@ class Verdict(enum.Enum):
     BUSY = "busy"
 
 
-class Fault(enum.Enum):
+class Failure(enum.Enum):
     """Who or what is at fault."""
 
     # Lost, refused or closed by the service; nothing may have been tried at all.
@@ -53,164 +53,166 @@ class Fault(enum.Enum):
 
     @property
     def verdict(self) -> Verdict:
-        if self in (Fault.CONNECTION, Fault.TIMEOUT, Fault.SERVICE):
+        if self in (Failure.CONNECTION, Failure.TIMEOUT, Failure.SERVICE):
             return Verdict.COUNTED
-        return Verdict.BUSY if self is Fault.BUSY else Verdict.RAISE
+        return Verdict.BUSY if self is Failure.BUSY else Verdict.RAISE
 
     @property
     def blames_message(self) -> bool:
         """Whether no other entity would take the message either."""
-        return self in (Fault.TOO_LARGE, Fault.MESSAGE, Fault.CALLER)
+        return self in (Failure.TOO_LARGE, Failure.MESSAGE, Failure.CALLER)
 
 
 # Answers None for what the table shall decide.
 Classifier = Callable[[BaseException], Verdict | None]
 
-CONDITIONS: Mapping[str, Fault] = MappingProxyType(
+CONDITIONS: Mapping[str, Failure] = MappingProxyType(
     {
         # AMQP 1.0, all that it names.
-        "amqp:internal-error": Fault.SERVICE,
-        "amqp:not-found": Fault.MISSING,
-        "amqp:unauthorized-access": Fault.ACCESS,
-        "amqp:decode-error": Fault.MESSAGE,
-        "amqp:resource-limit-exceeded": Fault.FULL,
-        "amqp:not-allowed": Fault.REFUSED,
-        "amqp:invalid-field": Fault.MESSAGE,
-        "amqp:not-implemented": Fault.REFUSED,
-        "amqp:resource-locked": Fault.REFUSED,
-        "amqp:precondition-failed": Fault.REFUSED,
-        "amqp:resource-deleted": Fault.MISSING,
-        "amqp:illegal-state": Fault.SERVICE,
-        "amqp:frame-size-too-small": Fault.TOO_LARGE,
-        "amqp:connection:forced": Fault.CONNECTION,
-        "amqp:connection:framing-error": Fault.CONNECTION,
-        "amqp:connection:redirect": Fault.CONNECTION,
-        "amqp:session:window-violation": Fault.CONNECTION,
-        "amqp:session:errant-link": Fault.CONNECTION,
-        "amqp:session:handle-in-use": Fault.CONNECTION,
-        "amqp:session:unattached-handle": Fault.CONNECTION,
-        "amqp:link:detach-forced": Fault.CONNECTION,
-        "amqp:link:transfer-limit-exceeded": Fault.CONNECTION,
-        "amqp:link:message-size-exceeded": Fault.TOO_LARGE,
-        "amqp:link:redirect": Fault.CONNECTION,
-        "amqp:link:stolen": Fault.CONNECTION,
-        "amqp:transaction:unknown-id": Fault.MESSAGE,
-        "amqp:transaction:rollback": Fault.MESSAGE,
-        "amqp:transaction:timeout": Fault.TIMEOUT,
+        "amqp:internal-error": Failure.SERVICE,
+        "amqp:not-found": Failure.MISSING,
+        "amqp:unauthorized-access": Failure.ACCESS,
+        "amqp:decode-error": Failure.MESSAGE,
+        "amqp:resource-limit-exceeded": Failure.FULL,
+        "amqp:not-allowed": Failure.REFUSED,
+        "amqp:invalid-field": Failure.MESSAGE,
+        "amqp:not-implemented": Failure.REFUSED,
+        "amqp:resource-locked": Failure.REFUSED,
+        "amqp:precondition-failed": Failure.REFUSED,
+        "amqp:resource-deleted": Failure.MISSING,
+        "amqp:illegal-state": Failure.SERVICE,
+        "amqp:frame-size-too-small": Failure.TOO_LARGE,
+        "amqp:connection:forced": Failure.CONNECTION,
+        "amqp:connection:framing-error": Failure.CONNECTION,
+        "amqp:connection:redirect": Failure.CONNECTION,
+        "amqp:session:window-violation": Failure.CONNECTION,
+        "amqp:session:errant-link": Failure.CONNECTION,
+        "amqp:session:handle-in-use": Failure.CONNECTION,
+        "amqp:session:unattached-handle": Failure.CONNECTION,
+        "amqp:link:detach-forced": Failure.CONNECTION,
+        "amqp:link:transfer-limit-exceeded": Failure.CONNECTION,
+        "amqp:link:message-size-exceeded": Failure.TOO_LARGE,
+        "amqp:link:redirect": Failure.CONNECTION,
+        "amqp:link:stolen": Failure.CONNECTION,
+        "amqp:transaction:unknown-id": Failure.MESSAGE,
+        "amqp:transaction:rollback": Failure.MESSAGE,
+        "amqp:transaction:timeout": Failure.TIMEOUT,
         # What the official client adds for faults of its own.
-        "amqp:client-error": Fault.CONNECTION,
-        "amqp:socket-error": Fault.CONNECTION,
-        "amqp:unknown-error": Fault.SERVICE,
-        "amqp:vendor-error": Fault.SERVICE,
+        "amqp:client-error": Failure.CONNECTION,
+        "amqp:socket-error": Failure.CONNECTION,
+        "amqp:unknown-error": Failure.SERVICE,
+        "amqp:vendor-error": Failure.SERVICE,
         # Service Bus.
-        "com.microsoft:timeout": Fault.TIMEOUT,
-        "com.microsoft:server-busy": Fault.BUSY,
-        "com.microsoft:auth-failed": Fault.ACCESS,
-        "com.microsoft:publisher-revoked": Fault.ACCESS,
-        "com.microsoft:entity-disabled": Fault.DISABLED,
-        "com.microsoft:entity-already-exists": Fault.REFUSED,
-        "com.microsoft:entity-updated": Fault.CONNECTION,
-        "com.microsoft:container-close": Fault.CONNECTION,
-        "com.microsoft:operation-cancelled": Fault.SERVICE,
-        "com.microsoft:partition-not-owned": Fault.SERVICE,
-        "com.microsoft:argument-error": Fault.MESSAGE,
-        "com.microsoft:argument-out-of-range": Fault.MESSAGE,
-        "com.microsoft:no-matching-subscription": Fault.REFUSED,
-        "com.microsoft:message-lock-lost": Fault.REFUSED,
-        "com.microsoft:message-not-found": Fault.REFUSED,
-        "com.microsoft:session-lock-lost": Fault.REFUSED,
-        "com.microsoft:session-cannot-be-locked": Fault.REFUSED,
-        "com.microsoft:store-lock-lost": Fault.REFUSED,
+        "com.microsoft:timeout": Failure.TIMEOUT,
+        "com.microsoft:server-busy": Failure.BUSY,
+        "com.microsoft:auth-failed": Failure.ACCESS,
+        "com.microsoft:publisher-revoked": Failure.ACCESS,
+        "com.microsoft:entity-disabled": Failure.DISABLED,
+        "com.microsoft:entity-already-exists": Failure.REFUSED,
+        "com.microsoft:entity-updated": Failure.CONNECTION,
+        "com.microsoft:container-close": Failure.CONNECTION,
+        "com.microsoft:operation-cancelled": Failure.SERVICE,
+        "com.microsoft:partition-not-owned": Failure.SERVICE,
+        "com.microsoft:argument-error": Failure.MESSAGE,
+        "com.microsoft:argument-out-of-range": Failure.MESSAGE,
+        "com.microsoft:no-matching-subscription": Failure.REFUSED,
+        "com.microsoft:message-lock-lost": Failure.REFUSED,
+        "com.microsoft:message-not-found": Failure.REFUSED,
+        "com.microsoft:session-lock-lost": Failure.REFUSED,
+        "com.microsoft:session-cannot-be-locked": Failure.REFUSED,
+        "com.microsoft:store-lock-lost": Failure.REFUSED,
     }
 )
 
 # Exceptions by their full name; the nearest base that is named here decides. None: the
 # error's own condition or status does.
-FAULTS: Mapping[str, Fault | None] = MappingProxyType(
+FAULTS: Mapping[str, Failure | None] = MappingProxyType(
     {
         # Ours. What a peer wrote that is no AMQP says that the peer is broken.
         "twinbus.errors.TwinbusError": None,
-        "twinbus.errors.PeerError": Fault.SERVICE,
-        "twinbus.errors.Bug": Fault.CALLER,
-        "twinbus.pairing.errors.PairingError": Fault.CALLER,
-        "twinbus.pairing.errors.TooManyHeldSends": Fault.CALLER,
+        "twinbus.errors.PeerError": Failure.SERVICE,
+        "twinbus.errors.Bug": Failure.CALLER,
+        "twinbus.pairing.errors.PairingError": Failure.CALLER,
+        "twinbus.pairing.errors.TooManyHeldSends": Failure.CALLER,
         # Python's. A certificate that does not fit is a matter of configuration.
-        "builtins.TimeoutError": Fault.TIMEOUT,
-        "builtins.OSError": Fault.CONNECTION,
-        "builtins.EOFError": Fault.CONNECTION,
-        "ssl.SSLCertVerificationError": Fault.ACCESS,
-        "builtins.ValueError": Fault.MESSAGE,
-        "builtins.TypeError": Fault.MESSAGE,
+        "builtins.TimeoutError": Failure.TIMEOUT,
+        "builtins.OSError": Failure.CONNECTION,
+        "builtins.EOFError": Failure.CONNECTION,
+        "ssl.SSLCertVerificationError": Failure.ACCESS,
+        "builtins.ValueError": Failure.MESSAGE,
+        "builtins.TypeError": Failure.MESSAGE,
         # The official client's.
-        "azure.servicebus.exceptions.ServiceBusError": Fault.SERVICE,
-        "azure.servicebus.exceptions.ServiceBusConnectionError": Fault.CONNECTION,
-        "azure.servicebus.exceptions.ServiceBusCommunicationError": Fault.CONNECTION,
-        "azure.servicebus.exceptions.OperationTimeoutError": Fault.TIMEOUT,
-        "azure.servicebus.exceptions.ServiceBusServerBusyError": Fault.BUSY,
-        "azure.servicebus.exceptions.ServiceBusAuthenticationError": Fault.ACCESS,
-        "azure.servicebus.exceptions.ServiceBusAuthorizationError": Fault.ACCESS,
-        "azure.servicebus.exceptions.MessagingEntityNotFoundError": Fault.MISSING,
-        "azure.servicebus.exceptions.MessagingEntityDisabledError": Fault.DISABLED,
-        "azure.servicebus.exceptions.MessagingEntityAlreadyExistsError": Fault.REFUSED,
-        "azure.servicebus.exceptions.ServiceBusQuotaExceededError": Fault.FULL,
-        "azure.servicebus.exceptions.MessageSizeExceededError": Fault.TOO_LARGE,
-        "azure.servicebus.exceptions.MessageAlreadySettled": Fault.MESSAGE,
-        "azure.servicebus.exceptions.MessageLockLostError": Fault.REFUSED,
-        "azure.servicebus.exceptions.MessageNotFoundError": Fault.REFUSED,
-        "azure.servicebus.exceptions.SessionLockLostError": Fault.REFUSED,
-        "azure.servicebus.exceptions.SessionCannotBeLockedError": Fault.REFUSED,
-        "azure.servicebus.exceptions.AutoLockRenewFailed": Fault.REFUSED,
-        "azure.servicebus.exceptions.AutoLockRenewTimeout": Fault.REFUSED,
+        "azure.servicebus.exceptions.ServiceBusError": Failure.SERVICE,
+        "azure.servicebus.exceptions.ServiceBusConnectionError": Failure.CONNECTION,
+        "azure.servicebus.exceptions.ServiceBusCommunicationError": Failure.CONNECTION,
+        "azure.servicebus.exceptions.OperationTimeoutError": Failure.TIMEOUT,
+        "azure.servicebus.exceptions.ServiceBusServerBusyError": Failure.BUSY,
+        "azure.servicebus.exceptions.ServiceBusAuthenticationError": Failure.ACCESS,
+        "azure.servicebus.exceptions.ServiceBusAuthorizationError": Failure.ACCESS,
+        "azure.servicebus.exceptions.MessagingEntityNotFoundError": Failure.MISSING,
+        "azure.servicebus.exceptions.MessagingEntityDisabledError": Failure.DISABLED,
+        "azure.servicebus.exceptions.MessagingEntityAlreadyExistsError": (
+            Failure.REFUSED
+        ),
+        "azure.servicebus.exceptions.ServiceBusQuotaExceededError": Failure.FULL,
+        "azure.servicebus.exceptions.MessageSizeExceededError": Failure.TOO_LARGE,
+        "azure.servicebus.exceptions.MessageAlreadySettled": Failure.MESSAGE,
+        "azure.servicebus.exceptions.MessageLockLostError": Failure.REFUSED,
+        "azure.servicebus.exceptions.MessageNotFoundError": Failure.REFUSED,
+        "azure.servicebus.exceptions.SessionLockLostError": Failure.REFUSED,
+        "azure.servicebus.exceptions.SessionCannotBeLockedError": Failure.REFUSED,
+        "azure.servicebus.exceptions.AutoLockRenewFailed": Failure.REFUSED,
+        "azure.servicebus.exceptions.AutoLockRenewTimeout": Failure.REFUSED,
         # Credentials. An endpoint of tokens that is out of reach counts; one that says
         # no does not.
-        "azure.core.exceptions.AzureError": Fault.CONNECTION,
-        "azure.core.exceptions.ServiceRequestError": Fault.CONNECTION,
-        "azure.core.exceptions.ServiceResponseError": Fault.CONNECTION,
+        "azure.core.exceptions.AzureError": Failure.CONNECTION,
+        "azure.core.exceptions.ServiceRequestError": Failure.CONNECTION,
+        "azure.core.exceptions.ServiceResponseError": Failure.CONNECTION,
         "azure.core.exceptions.HttpResponseError": None,
-        "azure.core.exceptions.DecodeError": Fault.SERVICE,
+        "azure.core.exceptions.DecodeError": Failure.SERVICE,
         "azure.core.exceptions.ClientAuthenticationError": None,
     }
 )
 
 # Replies of `$management` and of token endpoints that carry no condition.
-STATUSES: Mapping[int, Fault] = MappingProxyType(
+STATUSES: Mapping[int, Failure] = MappingProxyType(
     {
-        400: Fault.MESSAGE,
-        401: Fault.ACCESS,
-        403: Fault.ACCESS,
-        404: Fault.MISSING,
-        408: Fault.TIMEOUT,
-        413: Fault.TOO_LARGE,
-        429: Fault.BUSY,
-        500: Fault.SERVICE,
-        501: Fault.REFUSED,
-        503: Fault.BUSY,
-        504: Fault.TIMEOUT,
+        400: Failure.MESSAGE,
+        401: Failure.ACCESS,
+        403: Failure.ACCESS,
+        404: Failure.MISSING,
+        408: Failure.TIMEOUT,
+        413: Failure.TOO_LARGE,
+        429: Failure.BUSY,
+        500: Failure.SERVICE,
+        501: Failure.REFUSED,
+        503: Failure.BUSY,
+        504: Failure.TIMEOUT,
     }
 )
 
 
-def kind_of_condition(condition: str) -> Fault:
+def kind_of_condition(condition: str) -> Failure:
     """What a condition says. An unknown one is the service's."""
-    return CONDITIONS.get(condition, Fault.SERVICE)
+    return CONDITIONS.get(condition, Failure.SERVICE)
 
 
-def kind_of_status(status: int | None) -> Fault:
+def kind_of_status(status: int | None) -> Failure:
     """What a status without a condition says."""
     if status is None:
-        return Fault.CONNECTION
+        return Failure.CONNECTION
     known = STATUSES.get(status)
     if known is not None:
         return known
-    return Fault.MESSAGE if 400 <= status < 500 else Fault.SERVICE
+    return Failure.MESSAGE if 400 <= status < 500 else Failure.SERVICE
 
 
-def kind_of(error: BaseException) -> Fault:
+def kind_of(error: BaseException) -> Failure:
     """What an error says about the namespace that it came from."""
     for name in _names(error):
         if name in FAULTS:
             return FAULTS[name] or _kind_of_content(error)
-    return Fault.CALLER
+    return Failure.CALLER
 
 
 def _names(error: BaseException) -> Iterator[str]:
@@ -218,7 +220,7 @@ def _names(error: BaseException) -> Iterator[str]:
     return (f"{base.__module__}.{base.__qualname__}" for base in type(error).__mro__)
 
 
-def _kind_of_content(error: BaseException) -> Fault:
+def _kind_of_content(error: BaseException) -> Failure:
     if isinstance(error, TwinbusError):
         return kind_of_condition(error.condition)
     status: int | None = getattr(error, "status_code", None)
@@ -230,21 +232,21 @@ def _kind_of_content(error: BaseException) -> Fault:
 _CREDENTIAL = "azure.core.exceptions.ClientAuthenticationError"
 
 
-def _kind_of_credential(error: BaseException, status: int | None) -> Fault:
+def _kind_of_credential(error: BaseException, status: int | None) -> Failure:
     """Tell an endpoint of tokens that said no from one that could not be asked.
 
     Credentials wrap what their transport raised into an error of authentication.
     """
     if status is not None and status >= 500:
         # Also when it says that it is busy: it is not the namespace that is.
-        return Fault.SERVICE
+        return Failure.SERVICE
     if status == 429:
-        return Fault.BUSY
+        return Failure.BUSY
     if status is None and any(
         not _UNREACHABLE.isdisjoint(_names(cause)) for cause in _causes(error)
     ):
-        return Fault.CONNECTION
-    return Fault.ACCESS
+        return Failure.CONNECTION
+    return Failure.ACCESS
 
 
 _UNREACHABLE = frozenset(

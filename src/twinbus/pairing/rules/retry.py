@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from twinbus import limits
-from twinbus.pairing.rules.classification import Fault, Verdict, kind_of
+from twinbus.pairing.rules.classification import Failure, Verdict, kind_of
 
 _T = TypeVar("_T")
 
-_OF_ONE_MESSAGE = frozenset((Fault.REFUSED, Fault.TOO_LARGE, Fault.MESSAGE))
+_OF_ONE_MESSAGE = frozenset((Failure.REFUSED, Failure.TOO_LARGE, Failure.MESSAGE))
 
 
 def is_transient(error: BaseException) -> bool:

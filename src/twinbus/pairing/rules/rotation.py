@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from twinbus.pairing.events import EventKind, PairingEvent
-from twinbus.pairing.rules.classification import Fault
+from twinbus.pairing.rules.classification import Failure
 from twinbus.pairing.rules.decisions import Decision, ProbeQueue, Tell
 from twinbus.pairing.rules.naming import backlog_path
 from twinbus.pairing.rules.retry import QUEUE_BACKOFF
@@ -64,7 +64,7 @@ class Rotation:
         queue.failures = 0
 
     def failed(
-        self, index: int, kind: Fault, cause: BaseException, now_ms: int
+        self, index: int, kind: Failure, cause: BaseException, now_ms: int
     ) -> list[Decision]:
         """A send to a queue failed, and neither message nor caller is to blame."""
         queue = self._queues[index]
@@ -72,7 +72,7 @@ class Rotation:
         if queue.probe_ms is not None:
             # Sends that were under way together fail together.
             return []
-        due_ms = self._take_out(queue, now_ms, busy=kind is Fault.BUSY)
+        due_ms = self._take_out(queue, now_ms, busy=kind is Failure.BUSY)
         event = PairingEvent(
             EventKind.BACKLOG_QUEUE_OUT, self.path(index), now_ms, cause
         )

@@ -34,7 +34,7 @@ from twinbus import limits
 from twinbus.pairing.errors import TooManyHeldSends
 from twinbus.pairing.rules.classification import (
     Classifier,
-    Fault,
+    Failure,
     Verdict,
     kind_of,
     verdict_of,
@@ -87,7 +87,7 @@ Step = TryPrimary | TryBacklog | Wait | GiveUp | Done
 
 
 @dataclass(slots=True)
-class Turn:
+class NextStep:
     """What the shell does now: the decisions in order, then the step."""
 
     step: Step
@@ -162,7 +162,7 @@ class SendCall:
 
     # -- events --------------------------------------------------------------------
 
-    def start(self, now_ms: int) -> Turn:
+    def start(self, now_ms: int) -> NextStep:
         """A new call."""
         entity = self._entity
         if entity.line and entity.state is EntityState.HEALTHY:
@@ -170,7 +170,7 @@ class SendCall:
             return self._wait_in_line(now_ms)
         return self._next(now_ms)
 
-    def adopt(self, now_ms: int) -> Turn:
+    def adopt(self, now_ms: int) -> NextStep:
         """A send on the fast path has no answer yet, and now it needs a call."""
         self._trying = True
         return self._next(now_ms)
@@ -180,14 +180,14 @@ class SendCall:
         """What to report to the entity when an attempt ends that the call has left."""
         return self._attempt
 
-    def primary_accepted(self, now_ms: int) -> Turn:
+    def primary_accepted(self, now_ms: int) -> NextStep:
         """The primary took it."""
         decisions = self._leave()
         decisions += self._entity.accepted(self._attempt, now_ms)
         self._trying = False
-        return Turn(Done(), decisions)
+        return NextStep(Done(), decisions)
 
-    def primary_failed(self, error: BaseException, now_ms: int) -> Turn:
+    def primary_failed(self, error: BaseException, now_ms: int) -> NextStep:
         """The primary did not take it, or has not answered in time."""
         verdict = verdict_of(error, self._rules.classifier)
         decisions = self._entity.failed(self._attempt, verdict, error, now_ms)
@@ -205,15 +205,15 @@ class SendCall:
         turn.decisions[:0] = decisions
         return turn
 
-    def backlog_accepted(self, now_ms: int, count: int = 1) -> Turn:
+    def backlog_accepted(self, now_ms: int, count: int = 1) -> NextStep:
         """The backlog queue took it."""
         del now_ms
         self._diverting = False
         self._rules.rotation.accepted(self._index, count)
         self._entity.diverted(count)
-        return Turn(Done())
+        return NextStep(Done())
 
-    def backlog_failed(self, error: BaseException, now_ms: int) -> Turn:
+    def backlog_failed(self, error: BaseException, now_ms: int) -> NextStep:
         """The backlog queue did not take it, or has not answered in time."""
         self._diverting = False
         kind = kind_of(error)
@@ -222,7 +222,7 @@ class SendCall:
         if self._is_late(now_ms):
             return self._give_up(error, timed_out=True)
         self._cause = error
-        if kind is Fault.CONNECTION and self._retried != self._index:
+        if kind is Failure.CONNECTION and self._retried != self._index:
             # All queues share one connection: that it broke says nothing about one of
             # them. The same queue is tried again at once, on another connection.
             self._retried = self._index
@@ -236,7 +236,7 @@ class SendCall:
         """Have the shell look at this call again."""
         self.on_wake()
 
-    def woken(self, now_ms: int) -> Turn:
+    def woken(self, now_ms: int) -> NextStep:
         """The time has come, or something has changed."""
         return self._next(now_ms)
 
@@ -249,29 +249,29 @@ class SendCall:
 
     # -- steps ---------------------------------------------------------------------
 
-    def _next(self, now_ms: int) -> Turn:
+    def _next(self, now_ms: int) -> NextStep:
         if self._diverting:
             # Woken for nothing: the attempt goes on, and has a deadline of its own.
-            return Turn(Wait(self._deadline_ms))
+            return NextStep(Wait(self._deadline_ms))
         if self._is_late(now_ms):
             return self._give_up(self._cause, timed_out=True)
         if self._is_behind():
-            return Turn(Wait(self._deadline_ms))
+            return NextStep(Wait(self._deadline_ms))
         if self._entity.state is EntityState.FAILED_OVER:
             return self._to_backlog(now_ms)
         if self._trying:
             # The attempt goes on; on a healthy entity other sends need not wait for it.
             healthy = self._entity.state is EntityState.HEALTHY
             decisions = self._leave() if healthy else []
-            return Turn(Wait(self._deadline_ms), decisions)
+            return NextStep(Wait(self._deadline_ms), decisions)
         not_before_ms = self._busy_until_ms
         if self._entity.state is not EntityState.HEALTHY:
             not_before_ms = max(not_before_ms, self._retry_at_ms)
         if now_ms < not_before_ms:
-            return Turn(Wait(self._until(not_before_ms)))
+            return NextStep(Wait(self._until(not_before_ms)))
         return self._to_primary(now_ms)
 
-    def _to_primary(self, now_ms: int) -> Turn:
+    def _to_primary(self, now_ms: int) -> NextStep:
         # The call with the turn keeps its place while the entity is suspect, so that
         # the others wait for its answer. On a healthy one, all of them go at once.
         healthy = self._entity.state is EntityState.HEALTHY
@@ -279,36 +279,36 @@ class SendCall:
         self._attempt = self._entity.begin()
         self._trying = True
         end_ms = self._until(now_ms + self._rules.attempt_ms)
-        return Turn(TryPrimary(end_ms), decisions)
+        return NextStep(TryPrimary(end_ms), decisions)
 
-    def _to_backlog(self, now_ms: int) -> Turn:
+    def _to_backlog(self, now_ms: int) -> NextStep:
         if self._trying and not self._entity.hold:
             # hold_during_failover=False: the attempt goes on, and raises if it fails.
-            return Turn(Wait(self._deadline_ms))
+            return NextStep(Wait(self._deadline_ms))
         decisions = self._leave()
         self._trying = False
         index = self._choice.queue()
         if index is None:
             cause = self._rules.rotation.last_cause
-            return Turn(GiveUp(cause or self._cause), decisions)
+            return NextStep(GiveUp(cause or self._cause), decisions)
         self._index = index
         self._diverting = True
         end_ms = self._until(now_ms + self._rules.attempt_ms)
-        return Turn(TryBacklog(index, end_ms), decisions)
+        return NextStep(TryBacklog(index, end_ms), decisions)
 
-    def _after_busy(self, now_ms: int) -> Turn:
+    def _after_busy(self, now_ms: int) -> NextStep:
         """Wait on one's own: a busy service asks each message for ten seconds."""
         self._busy_until_ms = now_ms + SEND_BACKOFF.pause_ms(0, busy=True)
         decisions = self._leave()
         if self._is_late(self._busy_until_ms):
-            return Turn(GiveUp(self._cause), decisions)
+            return NextStep(GiveUp(self._cause), decisions)
         turn = self._next(now_ms)
         turn.decisions[:0] = decisions
         return turn
 
-    def _after_counted(self, kind: Fault, now_ms: int) -> Turn:
+    def _after_counted(self, kind: Failure, now_ms: int) -> NextStep:
         self._failures += 1
-        at_once = kind is Fault.CONNECTION
+        at_once = kind is Failure.CONNECTION
         # A first fault of the connection is retried without a pause.
         pause_ms = SEND_BACKOFF.pause_ms(
             self._failures - at_once, jitter=self._rules.chance()
@@ -323,19 +323,21 @@ class SendCall:
         turn.decisions[:0] = decisions
         return turn
 
-    def _wait_in_line(self, now_ms: int) -> Turn:
+    def _wait_in_line(self, now_ms: int) -> NextStep:
         line = self._entity.line
         if self._place is None or not self._place.standing:
             try:
                 self._place = line.join(self, self._size_bytes, self._place)
             except TooManyHeldSends as error:
                 error.__cause__ = self._cause
-                return Turn(GiveUp(error))
+                return NextStep(GiveUp(error))
         return self._next(now_ms)
 
-    def _give_up(self, cause: BaseException | None, timed_out: bool = False) -> Turn:
+    def _give_up(
+        self, cause: BaseException | None, timed_out: bool = False
+    ) -> NextStep:
         self._trying = False
-        return Turn(GiveUp(cause, timed_out), self._leave())
+        return NextStep(GiveUp(cause, timed_out), self._leave())
 
     # -- the line and the clock ----------------------------------------------------
 

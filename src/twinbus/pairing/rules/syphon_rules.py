@@ -26,7 +26,7 @@ from typing import Generic, Protocol, TypeVar
 from twinbus import limits
 from twinbus.pairing.errors import AliasInvalid
 from twinbus.pairing.events import EventKind, PairingEvent
-from twinbus.pairing.rules.classification import Fault, kind_of
+from twinbus.pairing.rules.classification import Failure, kind_of
 from twinbus.pairing.rules.decisions import Decision, Tell
 from twinbus.pairing.rules.envelope import Aliases, Backlogged
 from twinbus.pairing.rules.envelope_fast import fast_restore
@@ -132,17 +132,17 @@ class Rest(enum.Enum):
 
 
 _RESTS = {
-    Fault.CONNECTION: Rest.AWAY,
-    Fault.TIMEOUT: Rest.AWAY,
-    Fault.SERVICE: Rest.AWAY,
-    Fault.BUSY: Rest.BUSY,
-    Fault.FULL: Rest.FULL,
-    Fault.ACCESS: Rest.NO_ACCESS,
+    Failure.CONNECTION: Rest.AWAY,
+    Failure.TIMEOUT: Rest.AWAY,
+    Failure.SERVICE: Rest.AWAY,
+    Failure.BUSY: Rest.BUSY,
+    Failure.FULL: Rest.FULL,
+    Failure.ACCESS: Rest.NO_ACCESS,
 }
 _REASONS = {
-    Fault.MISSING: REASON_MISSING,
-    Fault.DISABLED: REASON_DISABLED,
-    Fault.TOO_LARGE: REASON_TOO_LARGE,
+    Failure.MISSING: REASON_MISSING,
+    Failure.DISABLED: REASON_DISABLED,
+    Failure.TOO_LARGE: REASON_TOO_LARGE,
 }
 
 

@@ -45,44 +45,44 @@ from twinbus.pairing.errors import (
     PairingError,
     TooManyHeldSends,
 )
-from twinbus.pairing.rules.classification import Fault, kind_of
+from twinbus.pairing.rules.classification import Failure, kind_of
 
 # What an error says, what is raised for it, and what the caller can do.
-_KINDS: dict[Fault, tuple[type[ServiceBusError], str]] = {
-    Fault.CONNECTION: (
+_KINDS: dict[Failure, tuple[type[ServiceBusError], str]] = {
+    Failure.CONNECTION: (
         ServiceBusConnectionError,
         "Check that the namespace can be reached, and send again.",
     ),
-    Fault.TIMEOUT: (
+    Failure.TIMEOUT: (
         OperationTimeoutError,
         "Send again, or allow more time.",
     ),
-    Fault.SERVICE: (
+    Failure.SERVICE: (
         ServiceBusError,
         "Send again; if it stays, look at the service.",
     ),
-    Fault.BUSY: (ServiceBusServerBusyError, "Wait ten seconds, and send again."),
-    Fault.ACCESS: (
+    Failure.BUSY: (ServiceBusServerBusyError, "Wait ten seconds, and send again."),
+    Failure.ACCESS: (
         ServiceBusAuthorizationError,
         "Check the credential and its rights on the entity.",
     ),
-    Fault.MISSING: (
+    Failure.MISSING: (
         MessagingEntityNotFoundError,
         "Check the name, or create it first.",
     ),
-    Fault.DISABLED: (MessagingEntityDisabledError, "Enable the entity."),
-    Fault.FULL: (
+    Failure.DISABLED: (MessagingEntityDisabledError, "Enable the entity."),
+    Failure.FULL: (
         ServiceBusQuotaExceededError,
         "Receive messages from the entity, or let it grow.",
     ),
-    Fault.REFUSED: (ServiceBusError, "The entity does not take such a message."),
-    Fault.TOO_LARGE: (MessageSizeExceededError, "Make the message smaller."),
-    Fault.MESSAGE: (ServiceBusError, "Change the message; no entity takes it."),
+    Failure.REFUSED: (ServiceBusError, "The entity does not take such a message."),
+    Failure.TOO_LARGE: (MessageSizeExceededError, "Make the message smaller."),
+    Failure.MESSAGE: (ServiceBusError, "Change the message; no entity takes it."),
 }
 
 # Conditions for which the official client has a class of their own.
 _CONDITIONS: dict[str, tuple[type[ServiceBusError], str]] = {
-    "amqp:unknown-error": _KINDS[Fault.CONNECTION],
+    "amqp:unknown-error": _KINDS[Failure.CONNECTION],
     "com.microsoft:entity-already-exists": (
         MessagingEntityAlreadyExistsError,
         "Use the entity that is there, or another name.",
@@ -160,18 +160,18 @@ def _class_and_advice(error: Exception) -> tuple[type[ServiceBusError], str] | N
         return None if found is None else (found[0], _SENT_BEFORE)
     if isinstance(error, OSError) and not isinstance(error, TimeoutError):
         # Also for a certificate that does not fit, as in the official client.
-        return _KINDS[Fault.CONNECTION]
+        return _KINDS[Failure.CONNECTION]
     if isinstance(error, (TypeError, ValueError)):
         return None
     kind = kind_of(error)
     if isinstance(error, CredentialFailed):
         return _TOKEN_REFUSED if error.refused else _TOKEN_MISSING
     if isinstance(error, ClaimRefused) and kind in (
-        Fault.ACCESS,
-        Fault.MESSAGE,
+        Failure.ACCESS,
+        Failure.MESSAGE,
     ):
         return _TOKEN_REFUSED
-    if kind is Fault.CALLER:
+    if kind is Failure.CALLER:
         return None
     if isinstance(error, TwinbusError):
         return _CONDITIONS.get(error.condition) or _KINDS[kind]

@@ -22,7 +22,7 @@ from twinbus.client.sender import Sender
 from twinbus.clock import Clock, SystemClock
 from twinbus.pairing.errors import Moved
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
-from twinbus.pairing.rules.classification import Fault, kind_of, verdict_of
+from twinbus.pairing.rules.classification import Failure, kind_of, verdict_of
 from twinbus.pairing.rules.decisions import (
     CancelTimer,
     Decision,
@@ -198,7 +198,7 @@ class Pair:
         results = await self._link(indexes[: limits.BACKLOG_LINKS_FIRST])
         errors = [each for each in results if each is not None]
         # A wrong key is not shown for every queue.
-        if len(errors) < len(results) or kind_of(errors[0]) is not Fault.ACCESS:
+        if len(errors) < len(results) or kind_of(errors[0]) is not Failure.ACCESS:
             results += await self._link(indexes[limits.BACKLOG_LINKS_FIRST :])
             errors = [each for each in results if each is not None]
         if len(errors) == len(results):

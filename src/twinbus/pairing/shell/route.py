@@ -24,7 +24,7 @@ from twinbus.client.sender import Sender
 from twinbus.errors import Disconnected, OperationTimeout, SendRefused
 from twinbus.pairing.errors import Moved
 from twinbus.pairing.rules import envelope
-from twinbus.pairing.rules.classification import Fault, kind_of
+from twinbus.pairing.rules.classification import Failure, kind_of
 from twinbus.pairing.rules.packing import check_size, with_scheduled_time
 from twinbus.pairing.rules.policy import EntityState
 from twinbus.pairing.rules.retry import SEND_BACKOFF
@@ -32,10 +32,10 @@ from twinbus.pairing.rules.rotation import SenderChoice
 from twinbus.pairing.rules.send_call import (
     Done,
     GiveUp,
+    NextStep,
     SendCall,
     TryBacklog,
     TryPrimary,
-    Turn,
     Wait,
 )
 from twinbus.pairing.shell.pair import Pair, PairedEntity
@@ -161,13 +161,13 @@ class DirectRoute:
             self._check()
 
 
-def _pause_seconds(kind: Fault, failures: int) -> float | None:
+def _pause_seconds(kind: Failure, failures: int) -> float | None:
     """How long to wait before another attempt; None: there is none."""
-    if kind is Fault.CONNECTION:
+    if kind is Failure.CONNECTION:
         # The first fault of a connection is retried without a pause.
         jitter = random.random()  # noqa: S311
         return SEND_BACKOFF.pause_ms(failures - 1, jitter=jitter) / 1000
-    if kind is Fault.BUSY:
+    if kind is Failure.BUSY:
         return SEND_BACKOFF.pause_ms(failures, busy=True) / 1000
     return None
 
@@ -283,7 +283,7 @@ class Flight:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    async def run(self, turn: Turn) -> bool:
+    async def run(self, turn: NextStep) -> bool:
         """Take step after step; says whether the primary took it in the end."""
         entity = self._entity
         entity.calls[self] = None
@@ -313,7 +313,7 @@ class Flight:
 
     # -- steps -------------------------------------------------------------------------
 
-    async def _to_primary(self, step: TryPrimary | Wait) -> Turn:
+    async def _to_primary(self, step: TryPrimary | Wait) -> NextStep:
         """Try, or go on waiting; whatever comes first is the next event."""
         pair, call = self._pair, self.call
         until_ms: int | None
@@ -337,7 +337,7 @@ class Flight:
         self._work.failed(error)
         return call.primary_failed(error, now_ms)
 
-    async def _to_backlog(self, step: TryBacklog) -> Turn:
+    async def _to_backlog(self, step: TryBacklog) -> NextStep:
         pair, work, call = self._pair, self._work, self.call
         self._leave_attempt()
         sender = pair.backlog_sender(step.index)

@@ -27,9 +27,6 @@ from twinbus.wire.performatives import Attach, Coordinator, Source, Target
 if TYPE_CHECKING:
     from twinbus.server.amqp.connection import ServerConnection
 
-# Requests are small; a scheduled message travels inside one.
-_REQUEST_BYTES_MAX = 1024 * 1024 + 64 * 1024
-
 
 def answer_attach(link: Link) -> Attach:
     """The usual answer: what the client said, source and target never null."""
@@ -87,7 +84,7 @@ def _remember(node: Node, operation: Operation, path: EntityPath) -> None:
 
 
 def _accept_request_link(link: Link) -> None:
-    link.max_message_bytes = _REQUEST_BYTES_MAX
+    link.max_message_bytes = limits.REQUEST_BYTES_MAX
     link.accept(answer_attach(link))
     if not link.sends:
         link.credit_window = 100

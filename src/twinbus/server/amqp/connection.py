@@ -24,7 +24,7 @@ from twinbus.server.amqp.transactions import Transactions
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.turn import Room
 from twinbus.store.base import SessionGrant
-from twinbus.wire.connection import Connection, ConnectionState
+from twinbus.wire.connection import ConnectionState, Engine
 from twinbus.wire.events import (
     Attached,
     Closed,
@@ -35,7 +35,7 @@ from twinbus.wire.events import (
     Event,
     Flowed,
     Opened,
-    Outgoing,
+    Unsettled,
 )
 from twinbus.wire.link import Link, LinkState
 from twinbus.wire.message.names import PING_CAPABILITY
@@ -49,7 +49,6 @@ from twinbus.wire.performatives import (
 
 log = logging.getLogger("twinbus.connection")
 
-_CHECK_SECONDS = 15.0
 # What a client may say of a delivery without deciding about it.
 _NO_OUTCOMES = (type(None), Received)
 
@@ -60,7 +59,7 @@ class ServerConnection(asyncio.Protocol):
     def __init__(self, port: NamespacePort) -> None:
         self.port = port
         self.host: Host = port.host
-        self.engine = Connection(server=True, container_id=port.host.namespace.name)
+        self.engine = Engine(server=True, container_id=port.host.namespace.name)
         self.claims = Claims(self)
         self.transactions = Transactions(self)
         # The peer does not read what it is sent.
@@ -104,7 +103,7 @@ class ServerConnection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=limits.WRITE_BUFFER_BYTES_MAX)
         later = self._loop.call_later
         self._claim_timer = later(limits.HANDSHAKE_SECONDS_MAX, self._check_claimed)
-        self._idle_timer = later(_CHECK_SECONDS, self._check_idle)
+        self._idle_timer = later(limits.IDLE_LOOK_SECONDS, self._check_idle)
 
     def data_received(self, data: bytes) -> None:
         """Bytes came."""
@@ -322,7 +321,7 @@ class ServerConnection(asyncio.Protocol):
         self.engine.heartbeat()
         self.flush()
         peer_ms = self.engine.peer_open.idle_time_out or 60_000
-        delay = min(_CHECK_SECONDS, max(peer_ms / 3000, 0.5))
+        delay = min(limits.IDLE_LOOK_SECONDS, max(peer_ms / 3000, 0.5))
         self._idle_timer = self._loop.call_later(delay, self._check_idle)
 
     # -- events ------------------------------------------------------------------------
@@ -375,7 +374,7 @@ class ServerConnection(asyncio.Protocol):
 
     def _dispose(self, event: Disposed) -> None:
         """Hand settlements to the links that they belong to."""
-        by_node: dict[object, list[Outgoing]] = {}
+        by_node: dict[object, list[Unsettled]] = {}
         for delivery in event.deliveries:
             by_node.setdefault(delivery.link.owner, []).append(delivery)
         for node, deliveries in by_node.items():

@@ -17,7 +17,7 @@ from twinbus.errors import EntityNotFound, SessionLockLost, TwinbusError
 from twinbus.server.amqp.node import Node
 from twinbus.server.amqp.replies import wire_error
 from twinbus.server.amqp.settling import Settle, SettleReply
-from twinbus.server.broker.commands import Messages, MessageWant, UnlockSession
+from twinbus.server.broker.commands import MessageWant, TakenMessages, UnlockSession
 from twinbus.server.broker.entities import Entity
 from twinbus.server.broker.host import UNHEARD, Submission
 from twinbus.server.broker.lock_tokens import tag_bytes, token_bytes
@@ -30,7 +30,7 @@ from twinbus.store.base import (
     is_sub_queue,
     sequence_of,
 )
-from twinbus.wire.events import Disposed, Outgoing
+from twinbus.wire.events import Disposed, Unsettled
 from twinbus.wire.link import Link, LinkState
 from twinbus.wire.message.rendering import render_locked
 from twinbus.wire.performatives import Released
@@ -79,7 +79,7 @@ class ReceiveNode(Node):
         if self.link.echo and not self.link.drain:
             self.link.write_flow()
 
-    def decided(self, deliveries: list[Outgoing]) -> None:
+    def decided(self, deliveries: list[Unsettled]) -> None:
         """The client has settled these; later dispositions of them are ignored."""
         unsettled = self.link.session.unsettled
         for delivery in deliveries:
@@ -177,7 +177,7 @@ class ReceiveNode(Node):
         held = self.link.session.unsettled.values()
         return [each.cookie for each in held if each.link is self.link]
 
-    def deliver(self, want: MessageWant, taken: Messages) -> None:
+    def deliver(self, want: MessageWant, taken: TakenMessages) -> None:
         """Send what was taken."""
         link = self.link
         if taken.error is not None:

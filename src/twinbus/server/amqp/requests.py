@@ -56,7 +56,7 @@ class ManagementNode(Node):
         except TwinbusError as error:
             # Refused in its turn, so that replies keep the order of the requests.
             command.refused = error
-        reply = ManagementReply(self, request, session, unread)
+        reply = RequestReply(self, request, session, unread)
         connection.host.submit(command, reply, len(delivery.payload))
         if connection.host.crowded:
             connection.wait_for_room()
@@ -109,7 +109,7 @@ class Encoded(NamedTuple):
     renewed: tuple[int, SessionGrant] | None
 
 
-class ManagementReply:
+class RequestReply:
     """Who waits for the answer to a request (`host.Reply`)."""
 
     def __init__(

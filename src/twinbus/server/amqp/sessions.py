@@ -19,7 +19,7 @@ from twinbus.errors import (
 )
 from twinbus.server.amqp.node import Node
 from twinbus.server.amqp.replies import wire_error
-from twinbus.server.broker.commands import SessionLock, SessionWant
+from twinbus.server.broker.commands import SessionWant, TakenSession
 from twinbus.wire.link import LinkState
 from twinbus.wire.types import Described, Symbol
 
@@ -84,7 +84,7 @@ class SessionWait(Node):
         self._key = key = host.add_consumer(node.container, self)
         host.want(SessionWant(key, node.container, node.entity, self._name))
 
-    def deliver(self, want: SessionWant, taken: SessionLock) -> None:
+    def deliver(self, want: SessionWant, taken: TakenSession) -> None:
         """Answer the attach."""
         del want
         node = self._node

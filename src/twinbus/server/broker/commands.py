@@ -102,8 +102,8 @@ class UnlockSession:
 # -- wants ---------------------------------------------------------------------------
 
 
-class Messages(NamedTuple):
-    """Messages that were taken (`turn.Taken`)."""
+class TakenMessages(NamedTuple):
+    """TakenMessages that were taken (`turn.Taken`)."""
 
     messages: list[Stored]
     # Of their locks; None if they are deleted.
@@ -125,7 +125,7 @@ class Messages(NamedTuple):
 
 @dataclass(slots=True)
 class MessageWant:
-    """Messages of a container (`turn.Want`)."""
+    """TakenMessages of a container (`turn.Want`)."""
 
     key: int
     container: int
@@ -144,17 +144,19 @@ class MessageWant:
     # When they were looked at; once a second is enough.
     looked_ms: int | None = None
 
-    def take(self, namespace: Namespace, turn: Turn, share: int) -> Messages | None:
+    def take(
+        self, namespace: Namespace, turn: Turn, share: int
+    ) -> TakenMessages | None:
         """Lock or remove what is ready."""
         error = _obstacle(namespace, self.entity)
         if error is not None:
-            return Messages([], error=error)
+            return TakenMessages([], error=error)
         if self.room.closed:
             self.room.passed_over.add(self.container)
             return None
         lost = self._lost(namespace, turn)
         if lost:
-            return Messages([], lost=lost, more=True)
+            return TakenMessages([], lost=lost, more=True)
         limit = min(share, self.limit)
         if limit > 0:
             limit = self._fitting(namespace, turn, limit)
@@ -189,9 +191,9 @@ class MessageWant:
         average_bytes = counts.size_bytes // max(held, 1)
         return min(limit, max(left_bytes // max(average_bytes, 1), 1))
 
-    def _take(self, namespace: Namespace, turn: Turn, limit: int) -> Messages:
+    def _take(self, namespace: Namespace, turn: Turn, limit: int) -> TakenMessages:
         if limit == 0:
-            return Messages([])
+            return TakenMessages([])
         store = namespace.store
         now_ms = turn.now_ms
         grant = self.grant
@@ -208,10 +210,10 @@ class MessageWant:
             size = sum(len(stored.bare) for stored in messages)
             taken_bytes = turn.taken_bytes
             taken_bytes[self.room] = taken_bytes.get(self.room, 0) + size
-        return Messages(messages, nonce, until_ms, len(messages) == limit)
+        return TakenMessages(messages, nonce, until_ms, len(messages) == limit)
 
 
-class SessionLock(NamedTuple):
+class TakenSession(NamedTuple):
     """A session that was locked, or why it cannot be (`turn.Taken`)."""
 
     container: int
@@ -234,12 +236,12 @@ class SessionWant:
     entity: Entity
     name: str | None
 
-    def take(self, namespace: Namespace, turn: Turn, share: int) -> SessionLock | None:
+    def take(self, namespace: Namespace, turn: Turn, share: int) -> TakenSession | None:
         """Lock the session."""
         del share
         error = _obstacle(namespace, self.entity, disabled=False)
         if error is not None:
-            return SessionLock(self.container, None, error)
+            return TakenSession(self.container, None, error)
         # A holder whose time is over must be told before another takes its place.
         namespace.end_sessions(turn)
         now_ms = turn.now_ms
@@ -249,13 +251,13 @@ class SessionWant:
         )
         if grant is not None:
             namespace.store.touch(self.container, now_ms)
-            return SessionLock(self.container, grant)
+            return TakenSession(self.container, grant)
         if self.name is None:
             return None
         held = SessionCannotBeLocked(
             f"The session '{self.name}' is held by another receiver."
         )
-        return SessionLock(self.container, None, held)
+        return TakenSession(self.container, None, held)
 
 
 def _obstacle(

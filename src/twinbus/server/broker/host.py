@@ -29,7 +29,15 @@ from twinbus.clock import Clock
 from twinbus.errors import Bug, StoreFault, TwinbusError
 from twinbus.server.broker.counters import COMMANDS, SECONDS, Histogram
 from twinbus.server.broker.namespace import Namespace
-from twinbus.server.broker.turn import Command, Outcome, Taken, Turn, Want, Work, run
+from twinbus.server.broker.turn import (
+    Command,
+    Taken,
+    Turn,
+    TurnOutcome,
+    Want,
+    Work,
+    run,
+)
 from twinbus.store.base import entity_of
 
 log = logging.getLogger("twinbus.host")
@@ -311,7 +319,7 @@ class Host:
         )
         return submissions, work
 
-    async def _transact(self, work: Work) -> Outcome:
+    async def _transact(self, work: Work) -> TurnOutcome:
         """Run a turn and commit it."""
         if self.in_thread:
             outcome = await self._loop.run_in_executor(
@@ -324,14 +332,14 @@ class Host:
         self.commit_seconds.observe(self._loop.time() - committing)
         return outcome
 
-    def run_turn(self, work: Work) -> Outcome:
+    def run_turn(self, work: Work) -> TurnOutcome:
         """Run a turn, and leave its transaction open."""
         self.namespace.store.begin()
         return run(self.namespace, work)
 
     # -- what a turn brought about -----------------------------------------------------
 
-    def _hand_out(self, submissions: list[Submission], outcome: Outcome) -> None:
+    def _hand_out(self, submissions: list[Submission], outcome: TurnOutcome) -> None:
         """The turn is on disk: tell everyone who waits for a part of it."""
         for submission, answer in zip(submissions, outcome.answers, strict=True):
             if isinstance(answer, TwinbusError):

@@ -14,6 +14,7 @@ import secrets
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from twinbus import limits
 from twinbus.core.entity import rule_from_json, rule_to_json
 from twinbus.core.rights import AuthorizationRule, Right, check_rules, dated
 from twinbus.core.sas import DEV_KEY_NAME, DEV_KEY_TEXT, Secret, key_from
@@ -24,12 +25,10 @@ from twinbus.store.base import Store
 ROOT_RULE_NAME = DEV_KEY_NAME
 SETTING = "authorization_rules"
 
-_KEY_BYTES = 32
-
 
 def new_key() -> Secret:
     """A random key."""
-    return key_from(secrets.token_bytes(_KEY_BYTES))
+    return key_from(secrets.token_bytes(limits.KEY_BYTES))
 
 
 def load_rules(store: Store) -> list[AuthorizationRule]:

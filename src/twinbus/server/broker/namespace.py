@@ -38,7 +38,7 @@ from twinbus.server.broker.routing import Router, expiry
 from twinbus.server.broker.throttle import Bucket
 from twinbus.server.broker.turn import Turn
 from twinbus.store.base import (
-    Ended,
+    EndedLock,
     Lock,
     Record,
     SessionGrant,
@@ -310,7 +310,7 @@ class Namespace:
             )
         return bare
 
-    def _returned(self, ended: Sequence[Ended], turn: Turn) -> None:
+    def _returned(self, ended: Sequence[EndedLock], turn: Turn) -> None:
         """Messages came back with their count raised."""
         for item in ended:
             container = container_of(item.id)

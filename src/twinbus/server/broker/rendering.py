@@ -7,12 +7,12 @@ made by `wire.rendering`.
 from __future__ import annotations
 
 from twinbus.store.base import Stored
-from twinbus.wire.message.rendering import Outgoing, render
+from twinbus.wire.message.rendering import BrokerFields, render
 
 
 def render_stored(stored: Stored, token: bytes | None, until_ms: int | None) -> bytes:
     """A kept message with all that the broker adds; without a lock, pass None."""
-    out = Outgoing(stored.sequence, stored.enqueued_ms, stored.deliveries)
+    out = BrokerFields(stored.sequence, stored.enqueued_ms, stored.deliveries)
     out.origin = stored.origin or out.sequence
     out.source = stored.source
     out.token = token

@@ -3,8 +3,8 @@
     run(namespace, work) -> outcome
 
 Commands and wants go in; answers, deliveries and effects come out. All of it is plain
-data: nothing that can be reached from a `Work` or an `Outcome` is a link, a connection
-or an event loop, so a turn runs on the loop or in a thread. `run` leaves the
+data: nothing that can be reached from a `Work` or a `TurnOutcome` is a link, a
+connection or an event loop, so a turn runs on the loop or in a thread. `run` leaves the
 transaction open: the host commits it, and hands the outcome out only then.
 """
 
@@ -110,7 +110,7 @@ class Work:
 
 
 @dataclass(slots=True)
-class Outcome:
+class TurnOutcome:
     """What a turn has decided."""
 
     # One for each command: its result, or the error that it is refused with.
@@ -121,13 +121,13 @@ class Outcome:
     tick_again: bool
 
 
-def run(namespace: Namespace, work: Work) -> Outcome:
+def run(namespace: Namespace, work: Work) -> TurnOutcome:
     """Apply the commands, look at time, and serve the wants of what is ready."""
     turn = Turn(work.now_ms, work.in_use)
     answers = [_apply(command, namespace, turn) for command in work.commands]
     tick_again = work.tick and namespace.tick(turn)
     deliveries = _serve(namespace, work, turn)
-    return Outcome(answers, deliveries, turn, tick_again)
+    return TurnOutcome(answers, deliveries, turn, tick_again)
 
 
 def _apply(command: Command[Any], namespace: Namespace, turn: Turn) -> Any:

@@ -20,9 +20,9 @@ from typing import Any, Protocol, TypeVar
 from twinbus import limits
 from twinbus.core import names, rights
 from twinbus.core.entity import (
+    ActiveStatus,
     AuthorizationRule,
     Description,
-    EntityStatus,
     QueueDescription,
     RuleDescription,
     SubscriptionDescription,
@@ -43,9 +43,9 @@ from twinbus.server.broker.config import (
     SubscriptionConfig,
     TopicConfig,
 )
-from twinbus.server.setup.config_node import Node, read_file, read_text
+from twinbus.server.setup.config_node import ConfigNode, read_file, read_text
 
-Fields = dict[str, Node]
+Fields = dict[str, ConfigNode]
 
 _D = TypeVar("_D", QueueDescription, TopicDescription, SubscriptionDescription)
 
@@ -60,7 +60,7 @@ def parse_config(text: str, file: str) -> list[NamespaceConfig]:
     return _namespaces(read_text(text, file))
 
 
-def _namespaces(root: Node) -> list[NamespaceConfig]:
+def _namespaces(root: ConfigNode) -> list[NamespaceConfig]:
     top, style = root.mapping(), _OURS
     if "UserConfig" in top:
         top = _known(top, ("UserConfig", "$schema"), style)
@@ -80,9 +80,9 @@ class _Style(Protocol):
 
     def spell(self, name: str) -> str: ...
 
-    def fields(self, node: Node) -> Fields: ...
+    def fields(self, node: ConfigNode) -> Fields: ...
 
-    def rule(self, node: Node) -> RuleDescription: ...
+    def rule(self, node: ConfigNode) -> RuleDescription: ...
 
     def settle(self, values: dict[str, Any]) -> None: ...
 
@@ -93,10 +93,10 @@ class _Ours:
     def spell(self, name: str) -> str:
         return name
 
-    def fields(self, node: Node) -> Fields:
+    def fields(self, node: ConfigNode) -> Fields:
         return node.mapping()
 
-    def rule(self, node: Node) -> RuleDescription:
+    def rule(self, node: ConfigNode) -> RuleDescription:
         fields = node.mapping()
         fields = _known(fields, ("name", "filter", "action"), self)
         action = fields.get("action")
@@ -118,7 +118,7 @@ class _Emulator:
     def spell(self, name: str) -> str:
         return "".join(word.capitalize() for word in name.split("_"))
 
-    def fields(self, node: Node) -> Fields:
+    def fields(self, node: ConfigNode) -> Fields:
         fields: Fields = {}
         for key, child in node.mapping().items():
             if key != "Properties":
@@ -128,7 +128,7 @@ class _Emulator:
                 fields |= {_snake(name): value for name, value in inner.items()}
         return fields
 
-    def rule(self, node: Node) -> RuleDescription:
+    def rule(self, node: ConfigNode) -> RuleDescription:
         fields = self.fields(node)
         kinds = ("sql_filter", "correlation_filter")
         fields = _known(fields, ("name", "filter_type", "action", *kinds), self)
@@ -152,13 +152,13 @@ class _Emulator:
         if window in values and not values.get("requires_duplicate_detection"):
             values[window] = max(values[window], limits.DUPLICATE_WINDOW_MS_MIN)
 
-    def _sql(self, node: Node) -> str:
+    def _sql(self, node: ConfigNode) -> str:
         fields = self.fields(node)
         ignored = ("compatibility_level", "requires_preprocessing")
         fields = _known(fields, ("sql_expression", *ignored), self)
         return _required(node, fields, "sql_expression", self).text()
 
-    def _correlation(self, node: Node) -> CorrelationFilter:
+    def _correlation(self, node: ConfigNode) -> CorrelationFilter:
         # Here `Properties` are conditions of the user, whose names stay as they are.
         fields = {_snake(key): child for key, child in node.mapping().items()}
         fields.pop("requires_preprocessing", None)
@@ -176,7 +176,7 @@ def _snake(name: str) -> str:
 # -- namespaces and entities -------------------------------------------------------
 
 
-def _namespace(node: Node, style: _Style) -> NamespaceConfig:
+def _namespace(node: ConfigNode, style: _Style) -> NamespaceConfig:
     fields = style.fields(node)
     ours = ("authorization_rules", "message_rate_per_second", "jwt")
     fields = _known(fields, ("name", "queues", "topics", *ours), style)
@@ -203,13 +203,13 @@ def _namespace(node: Node, style: _Style) -> NamespaceConfig:
     )
 
 
-def _queue(node: Node, style: _Style) -> QueueDescription:
+def _queue(node: ConfigNode, style: _Style) -> QueueDescription:
     fields = style.fields(node)
     values = _settings(QueueDescription, node, fields, style)
     return _checked(node, QueueDescription(**values))
 
 
-def _topic(node: Node, style: _Style) -> TopicConfig:
+def _topic(node: ConfigNode, style: _Style) -> TopicConfig:
     fields = style.fields(node)
     nodes = _take_list(fields, "subscriptions")
     values = _settings(TopicDescription, node, fields, style, ("subscriptions",))
@@ -226,7 +226,9 @@ def _topic(node: Node, style: _Style) -> TopicConfig:
     return TopicConfig(topic, tuple(subscriptions))
 
 
-def _subscription(node: Node, topic_name: str, style: _Style) -> SubscriptionConfig:
+def _subscription(
+    node: ConfigNode, topic_name: str, style: _Style
+) -> SubscriptionConfig:
     fields = style.fields(node)
     nodes = _take_list(fields, "rules")
     values = _settings(SubscriptionDescription, node, fields, style, ("rules",))
@@ -241,21 +243,21 @@ def _subscription(node: Node, topic_name: str, style: _Style) -> SubscriptionCon
     )
 
 
-def _status(node: Node) -> EntityStatus:
-    known = {status.value.lower(): status for status in EntityStatus}
+def _status(node: ConfigNode) -> ActiveStatus:
+    known = {status.value.lower(): status for status in ActiveStatus}
     if node.text().lower() not in known:
-        choices = ", ".join(status.value for status in EntityStatus)
+        choices = ", ".join(status.value for status in ActiveStatus)
         node.fail(f"{node.value!r} is not a status. Use one of {choices}.")
     return known[node.text().lower()]
 
 
-def _authorization_rules(node: Node) -> tuple[AuthorizationRule, ...]:
+def _authorization_rules(node: ConfigNode) -> tuple[AuthorizationRule, ...]:
     rules = tuple(_authorization_rule(child) for child in node.items())
     node.checked(lambda: rights.check_rules(rules))
     return rules
 
 
-def _authorization_rule(node: Node) -> AuthorizationRule:
+def _authorization_rule(node: ConfigNode) -> AuthorizationRule:
     style = _OURS
     fields = node.mapping()
     fields = _known(fields, ("name", "rights", "primary_key", "secondary_key"), style)
@@ -270,7 +272,7 @@ def _authorization_rule(node: Node) -> AuthorizationRule:
     )
 
 
-def _jwt(node: Node) -> JwtOptions:
+def _jwt(node: ConfigNode) -> JwtOptions:
     fields = _known(node.mapping(), ("issuer", "jwks", "audience", "roles"), _OURS)
     roles = fields.get("roles")
     audience = fields.get("audience")
@@ -283,7 +285,7 @@ def _jwt(node: Node) -> JwtOptions:
     )
 
 
-def _roles(node: Node) -> dict[str, rights.Right]:
+def _roles(node: ConfigNode) -> dict[str, rights.Right]:
     """The rights of roles and scopes: `{Writer: [Send]}`."""
     found: dict[str, rights.Right] = {}
     for name, child in node.mapping().items():
@@ -294,11 +296,11 @@ def _roles(node: Node) -> dict[str, rights.Right]:
 
 _NOT_SETTINGS = frozenset({"topic_name", "created_at_ms", "updated_at_ms"})
 
-_READERS: dict[str, Callable[[Node], Any]] = {
-    "int": Node.integer,
-    "int | None": Node.integer,
-    "bool": Node.boolean,
-    "str": Node.text,
+_READERS: dict[str, Callable[[ConfigNode], Any]] = {
+    "int": ConfigNode.integer,
+    "int | None": ConfigNode.integer,
+    "bool": ConfigNode.boolean,
+    "str": ConfigNode.text,
     # An empty text is how the emulator's file says "not set".
     "str | None": lambda node: node.text() or None,
     "EntityStatus": _status,
@@ -308,7 +310,7 @@ _READERS: dict[str, Callable[[Node], Any]] = {
 
 def _settings(
     kind: type[Description],
-    node: Node,
+    node: ConfigNode,
     fields: Fields,
     style: _Style,
     others: Iterable[str] = (),
@@ -332,7 +334,7 @@ def _settings(
 # -- filters and actions -----------------------------------------------------------
 
 
-def _our_filter(node: Node) -> FilterDescription:
+def _our_filter(node: ConfigNode) -> FilterDescription:
     fields = node.mapping()
     kinds = ("sql", "correlation", "true", "false")
     fields = _known(fields, (*kinds, "parameters"), _OURS)
@@ -349,7 +351,7 @@ def _our_filter(node: Node) -> FilterDescription:
     return TrueFilter() if given == ["true"] else FalseFilter()
 
 
-def _our_action(node: Node) -> SqlRuleAction:
+def _our_action(node: ConfigNode) -> SqlRuleAction:
     if isinstance(node.value, str):
         return SqlRuleAction(node.value)
     fields = node.mapping()
@@ -358,7 +360,7 @@ def _our_action(node: Node) -> SqlRuleAction:
     return SqlRuleAction(sql.text(), _values(fields.get("parameters")))
 
 
-def _correlation(node: Node, fields: Fields, style: _Style) -> CorrelationFilter:
+def _correlation(node: ConfigNode, fields: Fields, style: _Style) -> CorrelationFilter:
     known = [item.name for item in dataclasses.fields(CorrelationFilter)]
     fields = _known(fields, known, style)
     properties = _values(fields.pop("properties", None))
@@ -368,7 +370,7 @@ def _correlation(node: Node, fields: Fields, style: _Style) -> CorrelationFilter
     return CorrelationFilter(**texts, properties=properties)
 
 
-def _values(node: Node | None) -> dict[str, object]:
+def _values(node: ConfigNode | None) -> dict[str, object]:
     if node is None:
         return {}
     return {name: child.value for name, child in node.mapping().items()}
@@ -393,28 +395,28 @@ def _known(fields: Fields, known: Iterable[str], style: _Style) -> Fields:
     return {name: child for name, child in fields.items() if child.value is not None}
 
 
-def _required(node: Node, fields: Fields, name: str, style: _Style) -> Node:
+def _required(node: ConfigNode, fields: Fields, name: str, style: _Style) -> ConfigNode:
     if name not in fields:
         node.fail(f"the key '{style.spell(name)}' is missing.")
     return fields[name]
 
 
-def _take_list(fields: Fields, name: str) -> list[Node]:
+def _take_list(fields: Fields, name: str) -> list[ConfigNode]:
     node = fields.pop(name, None)
     return [] if node is None or node.value is None else node.items()
 
 
-def _name(node: Node, fields: Fields, style: _Style) -> str:
+def _name(node: ConfigNode, fields: Fields, style: _Style) -> str:
     return _required(node, fields, "name", style).text()
 
 
-def _checked(node: Node, description: _D) -> _D:
+def _checked(node: ConfigNode, description: _D) -> _D:
     node.checked(description.validate)
     return description
 
 
-def _distinct(nodes: list[Node], keys: list[str], what: str) -> None:
-    seen: dict[str, Node] = {}
+def _distinct(nodes: list[ConfigNode], keys: list[str], what: str) -> None:
+    seen: dict[str, ConfigNode] = {}
     for node, key in zip(nodes, keys, strict=True):
         if key in seen:
             node.fail(

@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class ConfigNode:
     """A value with its place. The methods return it as a type, or fail."""
 
     file: str
@@ -43,7 +43,7 @@ class Node:
         except errors.CallerError as refusal:
             self.fail(refusal.text)
 
-    def mapping(self) -> dict[str, Node]:
+    def mapping(self) -> dict[str, ConfigNode]:
         """Children by key."""
         if not isinstance(self.value, dict):
             self._wrong("a mapping of keys to values")
@@ -54,15 +54,15 @@ class Node:
             if not isinstance(name, str):
                 self.fail(f"the key {reprlib.repr(key)} is not text. Put it in quotes.")
             place = f"{self.place}.{name}" if self.place else name
-            children[name] = Node(self.file, place, value)
+            children[name] = ConfigNode(self.file, place, value)
         return children
 
-    def items(self) -> list[Node]:
+    def items(self) -> list[ConfigNode]:
         """Children in order."""
         if not isinstance(self.value, list):
             self._wrong("a list")
         return [
-            Node(self.file, f"{self.place}[{index}]", value)
+            ConfigNode(self.file, f"{self.place}[{index}]", value)
             for index, value in enumerate(self.value)
         ]
 
@@ -108,7 +108,7 @@ class Node:
         self.fail(f"this is {shown or reprlib.repr(self.value)}; it must be {wanted}.")
 
 
-def read_file(path: Path) -> Node:
+def read_file(path: Path) -> ConfigNode:
     """Read a file into its root node."""
     file = str(path)
     try:
@@ -129,13 +129,13 @@ def read_file(path: Path) -> Node:
     return read_text(text, file)
 
 
-def read_text(text: str, file: str) -> Node:
+def read_text(text: str, file: str) -> ConfigNode:
     """Read text into its root node: JSON if it is called so or looks so, else YAML."""
     suffix = Path(file).suffix.lower()
     looks_json = text.lstrip().startswith("{") and suffix not in (".yaml", ".yml")
     parse = _parse_json if suffix == ".json" or looks_json else _parse_yaml
     try:
-        return Node(file, "", parse(text))
+        return ConfigNode(file, "", parse(text))
     except (yaml.YAMLError, ValueError) as fault:
         # Only the place: the text around it may hold a key.
         raise errors.ConfigError(f"{file}: {_describe(fault)}") from None

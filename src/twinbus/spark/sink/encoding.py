@@ -20,6 +20,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from twinbus import limits
 from twinbus.errors import ArgumentError, PeerError
 from twinbus.spark import values
 from twinbus.spark.schema import COLUMNS, LOCK_COLUMNS
@@ -58,8 +59,6 @@ _READ = frozenset(
     }
 )
 _TIMES = frozenset({"time_to_live", "scheduled_enqueue_at"})
-# Rows that are Python objects at one time.
-_PIECE_BYTES = 1024 * 1024
 
 
 def check_columns(schema: StructType) -> None:
@@ -103,7 +102,7 @@ class Row(NamedTuple):
 def rows_of(batch: pa.RecordBatch, first: int) -> Iterator[Row]:
     """The rows of a batch, a few at a time as Python objects."""
     wanted = [name for name in batch.schema.names if name in _READ]
-    step = max(1, batch.num_rows * _PIECE_BYTES // max(batch.nbytes, 1))
+    step = max(1, batch.num_rows * limits.SINK_PIECE_BYTES // max(batch.nbytes, 1))
     for start in range(0, batch.num_rows, step):
         piece = batch.slice(start, step)
         columns = [_list(name, piece.column(name)) for name in wanted]

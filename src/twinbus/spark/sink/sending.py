@@ -28,7 +28,7 @@ from twinbus.errors import (
     SendRefused,
     TwinbusError,
 )
-from twinbus.pairing.rules.classification import Fault, kind_of
+from twinbus.pairing.rules.classification import Failure, kind_of
 from twinbus.pairing.rules.retry import (
     SPARK_BACKOFF,
     halves,
@@ -37,7 +37,7 @@ from twinbus.pairing.rules.retry import (
 )
 
 # A full entity is treated as a busy one: both take messages again later.
-_BUSY = (Fault.BUSY, Fault.FULL)
+_BUSY = (Failure.BUSY, Failure.FULL)
 
 
 class RowRefused(TwinbusError):
@@ -164,7 +164,7 @@ class RowSender:
             kind = kind_of(error)
             if kind in _BUSY or is_transient(error):
                 again |= dict.fromkeys(places, error)
-            elif kind is Fault.MISSING or (
+            elif kind is Failure.MISSING or (
                 is_of_one_message(error) and len(places) == 1
             ):
                 for place in places:

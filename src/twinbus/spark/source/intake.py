@@ -20,9 +20,8 @@ from twinbus.client.receiver import ReceiveOptions
 from twinbus.client.sync.connection import Connection
 from twinbus.client.sync.receiver import Receiver
 from twinbus.errors import RemoteError, SessionCannotBeLocked, SessionLockLost
-from twinbus.pairing.rules.classification import Fault, kind_of
+from twinbus.pairing.rules.classification import Failure, kind_of
 from twinbus.pairing.rules.retry import is_transient
-from twinbus.spark.source.rows import BATCH_BYTES
 
 _log = logging.getLogger(__name__)
 
@@ -117,8 +116,8 @@ class Intake:
         most = min(self._chunk, self._left)
         found: list[Message] = []
         size_bytes = 0
-        while len(found) < most and size_bytes < BATCH_BYTES:
-            room = (BATCH_BYTES - size_bytes) // self._largest
+        while len(found) < most and size_bytes < limits.SOURCE_BATCH_BYTES:
+            room = (limits.SOURCE_BATCH_BYTES - size_bytes) // self._largest
             ask = min(self._ask, most - len(found), max(room, 1))
             # It does not wait: the driver has seen that there is something.
             some = receiver.receive(ask, 0.0)
@@ -132,7 +131,7 @@ class Intake:
     def _learn(self, messages: list[Message]) -> None:
         largest = max(len(each.payload) for each in messages)
         self._largest = max(self._largest, largest)
-        fitting = max(1, BATCH_BYTES // self._largest)
+        fitting = max(1, limits.SOURCE_BATCH_BYTES // self._largest)
         ask = self._ask * limits.SOURCE_CHUNK_GROWTH
         self._ask = min(ask, fitting, self._chunk)
 
@@ -142,4 +141,4 @@ class Intake:
 
 def _is_of_session(error: RemoteError) -> bool:
     lost = (SessionCannotBeLocked.condition, SessionLockLost.condition)
-    return error.condition in lost or kind_of(error) is Fault.TIMEOUT
+    return error.condition in lost or kind_of(error) is Failure.TIMEOUT

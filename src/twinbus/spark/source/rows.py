@@ -1,9 +1,10 @@
 """Messages as rows: received bytes to Arrow batches.
 
-A batch is full when its bytes reach `BATCH_BYTES`, however many rows that is, so that a
-worker's memory does not follow the size of messages. Rule: everything in the listed
-columns comes from the message itself; ids that are not strings are written out as text.
-`wire/message/bodies.py` has the table of bodies. Does no I/O and settles nothing.
+A batch is full when its bytes reach `limits.SOURCE_BATCH_BYTES`, however many rows that
+is, so that a worker's memory does not follow the size of messages. Rule: everything in
+the listed columns comes from the message itself; ids that are not strings are written
+out as text. `wire/message/bodies.py` has the table of bodies. Does no I/O and settles
+nothing.
 """
 
 from __future__ import annotations
@@ -13,15 +14,12 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from twinbus import limits
 from twinbus.client.message import Message
 from twinbus.spark import values
 from twinbus.spark.schema import arrow_schema
 from twinbus.wire.message import names, sections
 from twinbus.wire.message.bodies import read_body
-
-BATCH_BYTES = 4 * 1024 * 1024
-# What a row takes beside its message, about.
-_ROW_BYTES = 300
 
 
 class Place(NamedTuple):
@@ -50,7 +48,7 @@ class RowBatch:
     @property
     def full(self) -> bool:
         """Whether it is time to hand it on."""
-        return self.bytes >= BATCH_BYTES
+        return self.bytes >= limits.SOURCE_BATCH_BYTES
 
     def add(self, message: Message) -> None:
         """Append a message."""
@@ -64,7 +62,7 @@ class RowBatch:
         for column, value in zip(self._columns, row, strict=True):
             column.append(value)
         self.rows += 1
-        self.bytes += len(message.payload) + _ROW_BYTES
+        self.bytes += len(message.payload) + limits.SOURCE_ROW_BYTES
 
     def take(self) -> pa.RecordBatch:
         """The rows as a batch; what follows is another."""

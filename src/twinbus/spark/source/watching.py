@@ -16,7 +16,7 @@ from twinbus.client.receiver import ReceiveOptions
 from twinbus.client.sync.connection import Connection
 from twinbus.client.sync.receiver import Receiver
 from twinbus.errors import DeadlineExceeded, RemoteError
-from twinbus.pairing.rules.classification import Fault, kind_of
+from twinbus.pairing.rules.classification import Failure, kind_of
 from twinbus.spark.checking import explained
 from twinbus.spark.connections import ask_until_answered, connection_for
 from twinbus.spark.source.browsing import Range, whole
@@ -97,4 +97,4 @@ class EntityWatch:
 
 def _is_answer(error: RemoteError) -> bool:
     """Whether the service itself says that the time is over."""
-    return kind_of(error) is Fault.TIMEOUT and not isinstance(error, DeadlineExceeded)
+    return kind_of(error) is Failure.TIMEOUT and not isinstance(error, DeadlineExceeded)

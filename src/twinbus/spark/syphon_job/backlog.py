@@ -19,7 +19,7 @@ from twinbus.client.connection import Connection
 from twinbus.client.message import Message
 from twinbus.client.receiver import Receiver
 from twinbus.errors import RemoteError
-from twinbus.pairing.rules.classification import Fault, kind_of
+from twinbus.pairing.rules.classification import Failure, kind_of
 from twinbus.pairing.rules.naming import backlog_path
 
 
@@ -57,7 +57,7 @@ class Backlog:
         try:
             await receiver.open()
         except RemoteError as error:
-            if kind_of(error) is Fault.MISSING:
+            if kind_of(error) is Failure.MISSING:
                 return False
             raise
         await receiver.close()

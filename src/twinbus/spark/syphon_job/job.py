@@ -25,7 +25,7 @@ from twinbus.client.connection import Connection
 from twinbus.client.transport.loop_thread import LoopThread
 from twinbus.errors import ArgumentError, RemoteError, TwinbusError
 from twinbus.pairing.errors import AliasInvalid, NoBacklogQueue, SameNamespace
-from twinbus.pairing.rules.classification import Fault, kind_of
+from twinbus.pairing.rules.classification import Failure, kind_of
 from twinbus.pairing.rules.envelope import Backlogged
 from twinbus.pairing.rules.naming import primary_label
 from twinbus.pairing.rules.syphon_rules import TTL_REMAINING, TTL_RULES
@@ -240,7 +240,7 @@ async def _check_sends(home: Connection, path: str) -> None:
             await sender.open(limits.SYPHON_CHECK_SECONDS)
     except RemoteError as error:
         # What else may be wrong with one entity is the rules' business.
-        if kind_of(error) is Fault.ACCESS:
+        if kind_of(error) is Failure.ACCESS:
             raise
 
 
@@ -249,7 +249,7 @@ def _refused(
 ) -> SyphonCannotStart:
     text = error.text if isinstance(error, TwinbusError) else "No answer in time."
     hint = ""
-    if kind_of(error) is Fault.ACCESS:
+    if kind_of(error) is Failure.ACCESS:
         hint = f" The key needs the right to {right}."
     return SyphonCannotStart(f"The {which} '{namespace.name}': {text}{hint}")
 

@@ -15,7 +15,7 @@ from twinbus.store.base import (
     FOREVER_MS,
     SEQUENCE_BITS,
     SEQUENCE_MASK,
-    Ended,
+    EndedLock,
     Lock,
     Record,
     SessionGrant,
@@ -328,7 +328,9 @@ class Messages(Rows):
         return [hold is not None for hold in holds]
 
     @guarded
-    def release(self, locks: Sequence[Lock], now_ms: int, count: bool) -> list[Ended]:
+    def release(
+        self, locks: Sequence[Lock], now_ms: int, count: bool
+    ) -> list[EndedLock]:
         holds = self._holds(locks, now_ms)
         return self._give_back([hold for hold in holds if hold is not None], count)
 

@@ -27,7 +27,7 @@ from twinbus.store.base import (
     FOREVER_MS,
     SEQUENCE_BITS,
     SEQUENCE_MASK,
-    Ended,
+    EndedLock,
     Lock,
     State,
     Stored,
@@ -240,7 +240,7 @@ class Rows:
 
     # -- moves -----------------------------------------------------------------
 
-    def _give_back(self, holds: Sequence[Hold], count: bool) -> list[Ended]:
+    def _give_back(self, holds: Sequence[Hold], count: bool) -> list[EndedLock]:
         """Unlock messages; active ones are ready again."""
         if not holds:
             return []
@@ -260,7 +260,9 @@ class Rows:
         for hold in holds:
             self._note_expiry(hold.expires_ms)
         more = 1 if count else 0
-        return [Ended(hold.id, hold.deliveries + more, hold.session) for hold in holds]
+        return [
+            EndedLock(hold.id, hold.deliveries + more, hold.session) for hold in holds
+        ]
 
     def _lower_session_heads(self, holds: Sequence[Hold]) -> None:
         first: dict[tuple[int, str], int] = {}

@@ -8,7 +8,7 @@ Knows nothing of links or receivers: a holder is a nonce.
 
 from __future__ import annotations
 
-from twinbus.store.base import Ended, SessionEnded, SessionGrant
+from twinbus.store.base import EndedLock, SessionEnded, SessionGrant
 from twinbus.store.queries import load
 from twinbus.store.sqlite.rows import Hold, Rows, guarded
 
@@ -60,13 +60,15 @@ class Sessions(Rows):
     @guarded
     def release_session(
         self, container: int, session: SessionGrant, now_ms: int, count: bool
-    ) -> list[Ended]:
+    ) -> list[EndedLock]:
         row = self._run(_SQL["session"], (container, session.name)).fetchone()
         if row is None or row[0] != session.nonce:
             return []
         return self._end(container, session.name, now_ms, count)
 
-    def _end(self, container: int, name: str, now_ms: int, count: bool) -> list[Ended]:
+    def _end(
+        self, container: int, name: str, now_ms: int, count: bool
+    ) -> list[EndedLock]:
         """End the lock of a session, if it has one."""
         row = self._run(_SQL["session"], (container, name)).fetchone()
         if row is None or row[0] is None:

@@ -6,7 +6,7 @@ index, in order of its time, and no more than `limit` at once. Knows no clock.
 
 from __future__ import annotations
 
-from twinbus.store.base import Ended, Stored
+from twinbus.store.base import EndedLock, Stored
 from twinbus.store.queries import load
 from twinbus.store.sqlite.rows import Hold, Rows, guarded, stored
 
@@ -17,7 +17,7 @@ class Times(Rows):
     """The part of the store that looks at times."""
 
     @guarded
-    def end_locks(self, now_ms: int, limit: int) -> list[Ended]:
+    def end_locks(self, now_ms: int, limit: int) -> list[EndedLock]:
         rows = self._run(_SQL["holds_ended"], (now_ms, limit)).fetchall()
         return self._give_back([Hold._make(row) for row in rows], count=True)
 

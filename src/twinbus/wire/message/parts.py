@@ -71,14 +71,13 @@ def read_value(encoded: bytes) -> Any:
     """Decode one value."""
     if encoded[0] == 0x83 and len(encoded) == 9:
         return Timestamp(int.from_bytes(encoded[1:], "big", signed=True))
-    if len(encoded) <= _CACHED_BYTES_MAX:
+    if len(encoded) <= limits.CACHED_VALUE_BYTES_MAX:
         return _small_value(encoded)
     return decode(encoded, budget=limits.SECTION_NODES_MAX)[0]
 
 
 # Paths, session ids and times to live are short, and repeat. Callers do not change a
 # value that they were given.
-_CACHED_BYTES_MAX = 64
 
 
 @lru_cache(4096)

@@ -62,7 +62,7 @@ _PLAIN_HEADERS = [_header(False, None, None, count) for count in range(256)]
 _DURABLE_HEADERS = [_header(True, None, None, count) for count in range(256)]
 
 
-class Outgoing:
+class BrokerFields:
     """What the broker adds to a message on its way out."""
 
     __slots__ = (
@@ -121,7 +121,7 @@ def render_locked(
     )
 
 
-def render(out: Outgoing, head: bytes, bare: bytes) -> bytes:
+def render(out: BrokerFields, head: bytes, bare: bytes) -> bytes:
     """A message as it goes out."""
     flags = priority = ttl = count = 0
     pairs = b""

@@ -7,7 +7,7 @@ import asyncio
 from tests.drill.broken.dying import die_once, may_die
 from twinbus.drill import sender
 from twinbus.drill.stage import Line, Stage, act
-from twinbus.pairing.rules.send_call import TryBacklog, Turn
+from twinbus.pairing.rules.send_call import NextStep, TryBacklog
 from twinbus.pairing.shell.route import Flight
 
 _LATE_SECONDS = 1.0
@@ -24,7 +24,7 @@ def acknowledge_early() -> None:
         await asyncio.sleep(_LATE_SECONDS)
         await honest(flight, step)
 
-    async def to_backlog(flight: Flight, step: TryBacklog) -> Turn:
+    async def to_backlog(flight: Flight, step: TryBacklog) -> NextStep:
         loop = asyncio.get_running_loop()
         if not late:
             loop.call_later(_LIFE_SECONDS, die_once)

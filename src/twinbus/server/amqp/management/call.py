@@ -29,7 +29,7 @@ LONG_MIN = -(1 << 63)
 LONG_MAX = (1 << 63) - 1
 
 
-class Reply(NamedTuple):
+class ManagementReply(NamedTuple):
     """The answer to a request."""
 
     status: int
@@ -50,14 +50,14 @@ class Reply(NamedTuple):
         return sections.encode_reply(correlation_id, properties, self.body)
 
 
-def done(body: dict[str, Any] | None = None) -> Reply:
+def done(body: dict[str, Any] | None = None) -> ManagementReply:
     """It was carried out."""
-    return Reply(200, "OK", body or {}, None)
+    return ManagementReply(200, "OK", body or {}, None)
 
 
-def nothing() -> Reply:
+def nothing() -> ManagementReply:
     """There was nothing to be had."""
-    return Reply(204, "No Content", {}, None)
+    return ManagementReply(204, "No Content", {}, None)
 
 
 class Arguments:

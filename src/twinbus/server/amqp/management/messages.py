@@ -27,7 +27,7 @@ from twinbus.server.amqp.management.call import (
     LONG_MAX,
     LONG_MIN,
     Call,
-    Reply,
+    ManagementReply,
     done,
     nothing,
 )
@@ -53,7 +53,7 @@ _PEEK_LOCK = 1
 # -- looking -------------------------------------------------------------------------
 
 
-def peek(call: Call) -> Reply:
+def peek(call: Call) -> ManagementReply:
     """Messages in any state from a number on; nobody's lock changes."""
     arguments = call.arguments
     start = arguments.integer("from-sequence-number", LONG_MIN, LONG_MAX)
@@ -118,7 +118,7 @@ def _without_body(stored: Stored) -> Stored:
 # -- deferred messages ---------------------------------------------------------------
 
 
-def receive_deferred(call: Call) -> Reply:
+def receive_deferred(call: Call) -> ManagementReply:
     """Lock deferred messages by their numbers, or remove them; all or none."""
     arguments = call.arguments
     sequences = arguments.sequences()
@@ -186,7 +186,7 @@ def _locked(stored: Stored, nonce: int, until_ms: int) -> dict[str, Any]:
 # -- locks ---------------------------------------------------------------------------
 
 
-def renew_locks(call: Call) -> Reply:
+def renew_locks(call: Call) -> ManagementReply:
     """Move the ends of locks, all or none."""
     locks = call.arguments.locks()
     for lock in locks:
@@ -215,7 +215,7 @@ def _held(call: Call, lock: Lock) -> Stored:
 # -- settling ------------------------------------------------------------------------
 
 
-def settle(call: Call) -> Reply:
+def settle(call: Call) -> ManagementReply:
     """Complete, abandon, defer or dead-letter by lock token; all or none."""
     arguments = call.arguments
     status = arguments.text("disposition-status")
@@ -294,7 +294,7 @@ _SETTLERS: dict[str, Callable[[Call, Lock, dict[str, Any]], None]] = {
 # -- removing ------------------------------------------------------------------------
 
 
-def delete_batch(call: Call) -> Reply:
+def delete_batch(call: Call) -> ManagementReply:
     """Remove ready messages that came before a time, oldest first."""
     arguments = call.arguments
     count = arguments.integer("message-count", 1, INT_MAX)

@@ -16,7 +16,7 @@ from twinbus.server.amqp.management import messages as management_messages
 from twinbus.server.amqp.management import rules as management_rules
 from twinbus.server.amqp.management import schedule as management_schedule
 from twinbus.server.amqp.management import sessions as management_sessions
-from twinbus.server.amqp.management.call import Arguments, Call, Reply
+from twinbus.server.amqp.management.call import Arguments, Call, ManagementReply
 from twinbus.server.broker.answers import status_of
 from twinbus.server.broker.entities import Entity
 from twinbus.server.broker.namespace import Namespace
@@ -24,9 +24,9 @@ from twinbus.server.broker.turn import Turn
 from twinbus.store.base import SessionGrant
 from twinbus.wire.message.sections import Request
 
-__all__ = ["Reply", "find_operation", "perform", "refusal"]
+__all__ = ["ManagementReply", "find_operation", "perform", "refusal"]
 
-_HANDLERS: dict[Operation, Callable[[Call], Reply]] = {
+_HANDLERS: dict[Operation, Callable[[Call], ManagementReply]] = {
     Operation.RENEW_LOCK: management_messages.renew_locks,
     Operation.PEEK: management_messages.peek,
     Operation.RECEIVE_BY_SEQUENCE: management_messages.receive_deferred,
@@ -61,7 +61,7 @@ def perform(
     request: Request,
     grants: Mapping[tuple[int, str], SessionGrant],
     turn: Turn,
-) -> Reply:
+) -> ManagementReply:
     """Carry a request out. Raises `CallerError` or `BusyError`, and changed nothing."""
     operation = find_operation(request)
     entity = namespace.entities.get(path)
@@ -81,6 +81,6 @@ def _check_status(entity: Entity, operation: Operation) -> None:
         )
 
 
-def refusal(error: errors.TwinbusError) -> Reply:
+def refusal(error: errors.TwinbusError) -> ManagementReply:
     """The reply that tells a client why not."""
-    return Reply(status_of(error), error.text, {}, error.condition)
+    return ManagementReply(status_of(error), error.text, {}, error.condition)

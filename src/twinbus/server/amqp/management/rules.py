@@ -28,7 +28,7 @@ from twinbus.server.amqp.management.call import (
     INT_MAX,
     Arguments,
     Call,
-    Reply,
+    ManagementReply,
     done,
     nothing,
 )
@@ -62,7 +62,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 _MICROSECOND = timedelta(microseconds=1)
 
 
-def add(call: Call) -> Reply:
+def add(call: Call) -> ManagementReply:
     """Add a rule."""
     subscription = _subscription(call)
     name = call.arguments.text("rule-name")
@@ -72,7 +72,7 @@ def add(call: Call) -> Reply:
     return done()
 
 
-def remove(call: Call) -> Reply:
+def remove(call: Call) -> ManagementReply:
     """Remove a rule."""
     subscription = _subscription(call)
     name = call.arguments.text("rule-name")
@@ -80,7 +80,7 @@ def remove(call: Call) -> Reply:
     return done()
 
 
-def list_all(call: Call) -> Reply:
+def list_all(call: Call) -> ManagementReply:
     """The rules, in the order in which they were added."""
     subscription = _subscription(call)
     skip = call.arguments.integer("skip", 0, INT_MAX)

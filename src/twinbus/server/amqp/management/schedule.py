@@ -17,7 +17,7 @@ from twinbus.errors import (
     MessageNotFound,
     PeerError,
 )
-from twinbus.server.amqp.management.call import Arguments, Call, Reply, done
+from twinbus.server.amqp.management.call import Arguments, Call, ManagementReply, done
 from twinbus.store.base import SEQUENCE_MAX, State
 from twinbus.wire.message import sections
 from twinbus.wire.message.names import SCHEDULED_ENQUEUE_TIME
@@ -25,7 +25,7 @@ from twinbus.wire.message.sections import Incoming
 from twinbus.wire.types import ARRAY_LONG, Array
 
 
-def schedule(call: Call) -> Reply:
+def schedule(call: Call) -> ManagementReply:
     """Keep messages until their time; one whose time is past goes out at once."""
     _check_target(call)
     messages = [_message(item) for item in call.arguments.items("messages")]
@@ -33,7 +33,7 @@ def schedule(call: Call) -> Reply:
     return done({"sequence-numbers": Array(ARRAY_LONG, numbers)})
 
 
-def cancel(call: Call) -> Reply:
+def cancel(call: Call) -> ManagementReply:
     """Forget scheduled messages, all or none."""
     _check_target(call)
     sequences = call.arguments.sequences()

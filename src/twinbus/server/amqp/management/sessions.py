@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from twinbus import limits
 from twinbus.errors import MessageTooLarge, SessionLockLost
-from twinbus.server.amqp.management.call import INT_MAX, Call, Reply, done, nothing
+from twinbus.server.amqp.management.call import (
+    INT_MAX,
+    Call,
+    ManagementReply,
+    done,
+    nothing,
+)
 from twinbus.store.base import SessionGrant
 from twinbus.wire.types import ARRAY_STRING, Array, Int, Timestamp
 
@@ -17,7 +23,7 @@ def _held(call: Call) -> SessionGrant:
     return call.grant(call.arguments.text("session-id"))
 
 
-def renew(call: Call) -> Reply:
+def renew(call: Call) -> ManagementReply:
     """Move the end of a session's lock."""
     grant = _held(call)
     until_ms = call.now_ms + call.entity.lock_ms
@@ -28,14 +34,14 @@ def renew(call: Call) -> Reply:
     return done({"expiration": Timestamp(until_ms)})._replace(renewed=renewed)
 
 
-def get_state(call: Call) -> Reply:
+def get_state(call: Call) -> ManagementReply:
     """What the session remembers; null if nothing."""
     grant = _held(call)
     state = call.namespace.store.session_state(call.container, grant.name)
     return done({"session-state": state})
 
 
-def set_state(call: Call) -> Reply:
+def set_state(call: Call) -> ManagementReply:
     """Let the session remember something, or with null nothing."""
     state = call.arguments.optional_binary("session-state")
     grant = _held(call)
@@ -49,7 +55,7 @@ def set_state(call: Call) -> Reply:
     return done()
 
 
-def list_names(call: Call) -> Reply:
+def list_names(call: Call) -> ManagementReply:
     """Names of sessions: all that have something, or those with a newer state."""
     after_ms: int | None = call.arguments.time_ms("last-updated-time")
     if after_ms is not None and after_ms >= limits.TIME_MS_MAX:

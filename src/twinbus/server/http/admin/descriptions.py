@@ -19,8 +19,8 @@ from twinbus import limits
 from twinbus.core import names
 from twinbus.core.durations import format_duration
 from twinbus.core.entity import (
+    ActiveStatus,
     Description,
-    EntityStatus,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
@@ -90,11 +90,11 @@ _SINCE = {
 # -- one setting ---------------------------------------------------------------------
 
 
-def _read_status(name: str, text: str) -> EntityStatus:
-    for status in EntityStatus:
+def _read_status(name: str, text: str) -> ActiveStatus:
+    for status in ActiveStatus:
         if status.value.lower() == text.lower():
             return status
-    known = ", ".join(status.value for status in EntityStatus)
+    known = ", ".join(status.value for status in ActiveStatus)
     raise refuse(name, text, f"one of {known}")
 
 

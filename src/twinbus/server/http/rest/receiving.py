@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from twinbus import limits
 from twinbus.errors import BusyError, TwinbusError
-from twinbus.server.broker.commands import Messages, MessageWant, Unlock
+from twinbus.server.broker.commands import MessageWant, TakenMessages, Unlock
 from twinbus.server.broker.entities import Entity
 from twinbus.server.broker.host import UNHEARD, Host
 from twinbus.server.broker.turn import Room
@@ -86,7 +86,7 @@ class PendingReceive:
         if taken.lock is not None:
             self._host.submit(Unlock([taken.lock]), UNHEARD)
 
-    def deliver(self, want: MessageWant, taken: Messages) -> None:
+    def deliver(self, want: MessageWant, taken: TakenMessages) -> None:
         """A turn that looked for a message is committed."""
         del want
         self._looked = True
