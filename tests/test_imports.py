@@ -7,6 +7,7 @@ imports none of them, so a breach is reported even where it would not run.
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -180,6 +181,15 @@ def test_a_breach_is_seen(file: str, text: str) -> None:
 )
 def test_an_honest_import_is_allowed(file: str, text: str) -> None:
     assert breaches(PACKAGE / file, text) == []
+
+
+def test_the_guide_names_files_that_exist() -> None:
+    guide = (PACKAGE.parents[1] / "ARCHITECTURE.md").read_text()
+    parts = "|".join([*MAY_IMPORT, *OUTERMOST])
+    named = set(re.findall(rf"`((?:{parts})/[a-z_/]*(?:\.py)?)`", guide))
+
+    assert len(named) > 50
+    assert [name for name in sorted(named) if not (PACKAGE / name).exists()] == []
 
 
 def test_importing_the_package_costs_nothing() -> None:
