@@ -9,7 +9,7 @@ from twinbus import limits
 from twinbus.errors import LimitExceeded, TwinbusError
 from twinbus.server.amqp.node import Node
 from twinbus.wire.link import Link, LinkState
-from twinbus.wire.performatives import Error, Rejected
+from twinbus.wire.performatives import Error, Rejected, Target
 
 if TYPE_CHECKING:
     from twinbus.server.amqp.connection import ServerConnection
@@ -109,4 +109,5 @@ def reply_node(
 
 
 def _target_address(link: Link) -> str | None:
-    return getattr(link.peer_attach.target, "address", None)
+    target = link.peer_attach.target
+    return target.address if isinstance(target, Target) else None

@@ -132,7 +132,7 @@ def _url(request: AdminRequest, path: str) -> str:
 def _runtime(store: Store, entity: Entity) -> dict[str, str]:
     """The elements of a description that are no settings, as XML."""
     counts = _counts(store, entity)
-    rules = getattr(entity.description, "authorization_rules", ())
+    rules = entity.authorization_rules
     return {
         "SizeInBytes": str(_size_bytes(store, entity)),
         "MessageCount": str(sum(counts.values())),

@@ -295,20 +295,26 @@ def _check_forwards(
 ) -> None:
     """Refuse targets that do not exist, and new ones that the caller may not use."""
     new.validate()
-    for key, field in (
-        ("forward_key", "forward_to"),
-        ("forward_dead_letter_key", "forward_dead_lettered_messages_to"),
-    ):
-        target = getattr(new, key, None)
-        if target is None:
-            continue
-        if target != getattr(old, key, None):
+    before = _forwards(old)
+    for field, target in _forwards(new).items():
+        if target != before.get(field):
             assert request.forwarding is not None
             request.forwarding.check(field, target)
         if namespace.entities.find(target) is None:
             raise ArgumentError(
                 f"{field} leads to '{target}', which does not exist. Create it first."
             )
+
+
+def _forwards(description: Description | None) -> dict[str, str]:
+    """The targets of a queue or subscription, by the fields that name them."""
+    if description is None or isinstance(description, TopicDescription):
+        return {}
+    targets = {
+        "forward_to": description.forward_key,
+        "forward_dead_lettered_messages_to": description.forward_dead_letter_key,
+    }
+    return {field: key for field, key in targets.items() if key is not None}
 
 
 def _entry(status: int, entry: AtomEntry) -> AdminReply:
