@@ -1,4 +1,4 @@
-"""Who comes in: connections that are admitted, and tokens that are proved.
+"""Admission: connections that are accepted, and tokens that are validated.
 
 Read `port.py` (the connections of a namespace), `entrance.py` (admission in turn while
 others work), `jwt.py` (bearer tokens) and `failures.py` (the price of refused tokens).

@@ -1,4 +1,4 @@
-"""Where clients come in, and wait if those who are in have work.
+"""Accepting sockets: in turn, and slowly while admitted clients have work.
 
 Owns the pace. The loop's own servers take all who knock at once, so thousands who
 connect again and again would have most of its time. Here they wait as bare sockets,
@@ -68,7 +68,7 @@ class WaitingSockets:
         return None
 
     def make_room(self) -> None:
-        """Send some away: of the longest line those who have waited longest."""
+        """Close some: of the address with most, those that have waited longest."""
         address = max(self._by_address, key=lambda one: len(self._by_address[one]))
         line = self._by_address[address]
         for _ in range(min(len(line), limits.ACCEPTS_PER_TURN_MAX)):
@@ -111,7 +111,7 @@ class Entrance:
         self._pace_seconds = ms / 1000
         self._loop = asyncio.get_running_loop()
         self._room = WaitingSockets()
-        # Others need files too: the store, and those who are in.
+        # The store and admitted connections need file descriptors, too.
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._room_max = max(1, min(limits.NEWCOMERS_WAITING_MAX, files // 4))
         self._entering: set[asyncio.Task[None]] = set()
@@ -135,7 +135,7 @@ class Entrance:
         self._loop.add_reader(self._bound, self._accept)
 
     def _accept(self) -> None:
-        """Somebody knocks."""
+        """A socket can be accepted."""
         for _ in range(limits.ACCEPTS_PER_TURN_MAX):
             try:
                 accepted, address = self._bound.accept()

@@ -1,4 +1,4 @@
-"""Tokens that were refused, by address: who guesses has to wait.
+"""Refused tokens by address: an address with too many has to wait.
 
 Owns a bucket for each remote address: ten failures at once, then one a second. Only
 failures cost; while a bucket is empty, nothing from there is looked at, so that even a
@@ -23,7 +23,7 @@ TOO_MANY = "There were too many failures from this address. Wait and try again."
 
 
 class Failures:
-    """Who has failed how often."""
+    """How often tokens of each address were refused."""
 
     def __init__(self) -> None:
         # When the last failure of an address is paid for, in milliseconds.

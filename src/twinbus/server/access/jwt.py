@@ -89,7 +89,7 @@ class BearerTokens:
         except ConfigError as error:
             log.warning("the keys of before go on: %s", error.text)
             return
-        # Who writes while we read has not finished: look again next time.
+        # The file was written while it was read: look again next time.
         if _stamp(path) == before:
             self._keys, self._stamp = keys, before
             log.info("%s: %d keys", path, len(keys))

@@ -1,4 +1,4 @@
-"""Attach: which node stands at an address, and who may link to it.
+"""Attach: which node an address leads to, and which claim it needs.
 
 Owns the rules for links: the address must exist, a live claim must give the right, the
 direction and the session filter must fit the entity.

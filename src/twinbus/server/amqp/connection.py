@@ -226,7 +226,7 @@ class ServerConnection(asyncio.Protocol):
 
     def _close_transport(self, transport: asyncio.Transport) -> None:
         transport.close()
-        # Who does not read what is left would keep the socket for ever.
+        # A client that does not read the rest would keep the socket for ever.
         seconds = limits.WRITE_STALL_SECONDS_MAX
         self._closing_timer = self._loop.call_later(seconds, transport.abort)
 

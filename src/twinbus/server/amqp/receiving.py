@@ -52,7 +52,7 @@ class ReceiveNode(Node):
         super().__init__(connection, link)
         self.entity = entity
         self.container = container
-        # The session lock that this link stands for, if it is a session's.
+        # The session lock that this link holds, if it is a session's.
         self.grant: SessionGrant | None = None
         self.unsettled = 0
         # Receive and delete: gone when sent.
@@ -120,7 +120,7 @@ class ReceiveNode(Node):
     # -- the session -------------------------------------------------------------------
 
     def hold(self, grant: SessionGrant) -> None:
-        """The link stands for a session's lock, or for one that was renewed."""
+        """The link holds a session's lock, or one that was renewed."""
         self.grant = grant
         self.connection.grants[self.container, grant.name] = grant
         self.connection.host.session_holders[self.container, grant.nonce] = self

@@ -110,7 +110,7 @@ class Encoded(NamedTuple):
 
 
 class RequestReply:
-    """Who waits for the answer to a request (`host.Reply`)."""
+    """Sends the answer to a request (`host.Reply`)."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Counting on the hot path: plain integers, which somebody else reads now and then.
+"""Counting on the hot path: plain integers that `/metrics` reads.
 
 Owns the one thing that is more than an integer: how often a value fell into which
 range. To observe costs a search in a dozen numbers and two additions, so it may be done

@@ -47,7 +47,7 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class Reply(Protocol[T_contra]):
-    """Who waits for the answer to a command."""
+    """Gets the answer to a command."""
 
     def done(self, result: T_contra) -> None:
         """It is on disk."""
@@ -67,7 +67,7 @@ class Consumer(Protocol):
 
 
 class SessionHolder(Protocol):
-    """A link that stands for a session's lock."""
+    """A link that holds a session's lock."""
 
     def session_lost(self) -> None:
         """The lock has ended."""

@@ -81,7 +81,7 @@ def put_rule(store: Store, name: str, rights: Right, now_ms: int) -> Authorizati
         rules[name] = AuthorizationRule(name, rights, new_key(), new_key())
     if name == ROOT_RULE_NAME and rights != Right.MANAGE:
         raise ArgumentError(
-            f"'{name}' keeps all rights: without them nobody could change it again."
+            f"'{name}' keeps all rights: without them no key could change it again."
         )
     save_rules(store, list(rules.values()), now_ms)
     return rules[name]

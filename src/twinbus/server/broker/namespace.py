@@ -286,7 +286,7 @@ class Namespace:
         self.store.replace(stored.id, stored.head, bare)
 
     def changed(self, stored: Stored, changes: dict[str, Any]) -> bytes:
-        """The message with properties set; refuses what nobody could read again."""
+        """The message with properties set; refuses what could not be read again."""
         if not changes:
             return stored.bare
         try:

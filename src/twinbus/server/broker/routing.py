@@ -77,7 +77,7 @@ class Router:
         self._entities = entities
         # Copies of the message that is on its way now.
         self._copied = 0
-        # Inside `_part`: who counted a dead-lettered message.
+        # Inside `_part`: the entities that counted a dead-lettered message.
         self._counted: list[Entity] | None = None
 
     def deliver(self, entity: Entity, letter: Letter, turn: Turn, hops: int = 0) -> int:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from twinbus import limits
 from twinbus.errors import ConfigError
 
-# Importing it takes longer than the rest of a start, so only those who need it do.
+# Importing it takes longer than the rest of a start: imported only where it is needed.
 if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec

@@ -1,9 +1,8 @@
 """Sockets that clients connect to: plain TCP and TLS, one set of ports per namespace.
 
-Owns which ports there are and what goes in clear text: nothing beyond loopback, unless
-somebody asked for it in so many words. A port that cannot be had is a `ConfigError`
-that names it. Knows nothing about what is spoken on a connection: it hands each to a
-new protocol.
+Owns which ports there are and where clear text is allowed: on loopback, and elsewhere
+only with `--allow-plaintext`. A port that cannot be bound is a `ConfigError` that names
+it. Knows nothing about the protocol on a connection: it hands each to a factory.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ _PEEK_LOCK = 1
 
 
 def peek(call: Call) -> ManagementReply:
-    """Messages in any state from a number on; nobody's lock changes."""
+    """Messages in any state from a number on; no lock changes."""
     arguments = call.arguments
     start = arguments.integer("from-sequence-number", LONG_MIN, LONG_MAX)
     count = arguments.integer("message-count", 1, INT_MAX)
@@ -133,7 +133,7 @@ def receive_deferred(call: Call) -> ManagementReply:
     store = call.namespace.store
     until_ms = call.now_ms + call.entity.lock_ms
     ids = [id_of(call.container, sequence) for sequence in sequences]
-    # Removal locks too: nobody else may hold what is removed.
+    # Removal locks too: another receiver may hold what is to be removed.
     nonce = store.lock_deferred(ids, until_ms, call.now_ms)
     messages = store.find(call.container, sequences)
     call.entity.delivered += len(messages)
