@@ -348,6 +348,9 @@ CLIENT_THREAD_STOP_SECONDS = 5.0
 
 # -- pairing -----------------------------------------------------------------------
 
+# The description of a message that the syphon dead-letters is cut here: a settlement
+# travels in one frame.
+SYPHON_DESCRIPTION_CHARS_MAX = 1024
 # The ranges of the original library.
 FAILOVER_INTERVAL_MS_MAX = 60 * 60_000
 PING_INTERVAL_MS_MIN = 1_000

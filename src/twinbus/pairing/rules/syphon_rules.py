@@ -154,7 +154,7 @@ def after_failure(path: str, error: BaseException) -> Rest | DeadLetter:
         return rest
     text = f"'{path}' did not take the message: {error}"
     reason = _REASONS.get(kind, REASON_REFUSED)
-    return DeadLetter(reason, text[: limits.DEAD_LETTER_DESCRIPTION_CHARS_MAX])
+    return DeadLetter(reason, text[: limits.SYPHON_DESCRIPTION_CHARS_MAX])
 
 
 # -- destinations that rest --------------------------------------------------------
