@@ -32,9 +32,10 @@ def test_the_readme_works_from_nothing(tmp_path: Path) -> None:
         primary = walk.variable("PRIMARY")
         orders, copies = (waiting(primary, name) for name in ("orders", "copies"))
 
-    received, paired, backlog, _, shown = walk.printed
+    received, paired, backlog, purged, _, shown = walk.printed
     assert (received, paired) == ("hello\n", "")
     assert backlog.startswith("index  messages")
+    assert purged.split() == ["purged", "0"]
     assert "[68 65 6C 6C 6F]" in shown
     assert orders == copies == ["hello"]
 
