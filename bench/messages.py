@@ -14,9 +14,14 @@ BODY_BYTES = 1024
 _SEED = 20_260_101
 
 
-def messages(count: int, body_bytes: int = BODY_BYTES) -> Iterator[bytes]:
-    """Encoded messages; their bodies are random, so that nothing can compress them."""
+def contents(count: int, body_bytes: int = BODY_BYTES) -> Iterator[tuple[str, bytes]]:
+    """Ids and bodies; the bodies are random, so that nothing can compress them."""
     source = random.Random(_SEED)
     for number in range(count):
-        body = source.randbytes(body_bytes)
-        yield encode_message(body, {MESSAGE_ID: f"{number:016x}"})
+        yield f"{number:016x}", source.randbytes(body_bytes)
+
+
+def messages(count: int, body_bytes: int = BODY_BYTES) -> Iterator[bytes]:
+    """Messages as our own client encodes them."""
+    for message_id, body in contents(count, body_bytes):
+        yield encode_message(body, {MESSAGE_ID: message_id})

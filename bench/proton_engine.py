@@ -31,13 +31,15 @@ _REMOTE_CLOSED = 32
 _DELIVERIES = 2
 _WAIT_SECONDS_MAX = 60.0
 _FRAME_BYTES = 64 * 1024
+# Everything of a message but its body and its id.
+_SECTIONS_BYTES_MAX = 1024
 # No call reads or writes more of the engine's buffers than the engine says it may.
 _VIEW_BYTES = 1 << 24
 _View = ctypes.c_char * _VIEW_BYTES
 
 
 class Tag(ctypes.Structure):
-    """The name of a delivery (`pn_delivery_tag_t`)."""
+    """The name of a delivery, or any bytes (`pn_bytes_t`)."""
 
     _fields_ = (("size", ctypes.c_size_t), ("start", ctypes.c_char_p))
 
@@ -98,6 +100,15 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "delivery_update": (None, _P, _U64),
     "delivery_settle": (None, _P),
     "work_head": (_P, _P),
+    "message": (_P,),
+    "message_free": (None, _P),
+    "message_set_durable": (_INT, _P, _BOOL),
+    "message_set_inferred": (_INT, _P, _BOOL),
+    "message_id": (_P, _P),
+    "message_body": (_P, _P),
+    "message_encode": (_INT, _P, _P, ctypes.POINTER(_SIZE)),
+    "data_put_string": (_INT, _P, Tag),
+    "data_put_binary": (_INT, _P, Tag),
 }
 
 
@@ -116,6 +127,23 @@ def library() -> SimpleNamespace | Missing:
         function.argtypes = arguments
         setattr(functions, name, function)
     return functions
+
+
+def encode(message_id: str, body: bytes) -> bytes:
+    """A durable message as Proton encodes it, with one data section."""
+    pn = library()
+    assert not isinstance(pn, Missing), pn.reason
+    made = pn.message()
+    pn.message_set_durable(made, True)
+    pn.message_set_inferred(made, True)
+    pn.data_put_string(pn.message_id(made), Tag(len(message_id), message_id.encode()))
+    pn.data_put_binary(pn.message_body(made), Tag(len(body), body))
+    size = _SIZE(len(body) + _SECTIONS_BYTES_MAX)
+    buffer = ctypes.create_string_buffer(size.value)
+    error = pn.message_encode(made, ctypes.addressof(buffer), ctypes.byref(size))
+    assert error == 0, error
+    pn.message_free(made)
+    return buffer.raw[: size.value]
 
 
 class ProtonConnection:

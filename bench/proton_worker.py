@@ -18,8 +18,8 @@ import time
 from typing import Any
 
 from bench.blocking import CBS
-from bench.messages import messages
-from bench.proton_engine import ACCEPTED, ProtonConnection, Tag
+from bench.messages import contents
+from bench.proton_engine import ACCEPTED, ProtonConnection, Tag, encode
 from bench.target import QUEUE, Target
 from bench.worker import make_token
 from twinbus.wire.message.sections import Request, encode_request
@@ -44,8 +44,10 @@ class ProtonWorker:
         count = int(command["count"])
         sends = command["do"] == "send"
         if sends and len(self._messages) != count:
-            numbered = enumerate(messages(count))
-            self._messages = [(_tag(number), each) for number, each in numbered]
+            self._messages = [
+                (_tag(number), encode(*each))
+                for number, each in enumerate(contents(count))
+            ]
             # They live as long as the worker: never look at them again.
             gc.freeze()
         connection = ProtonConnection(self._target)
