@@ -99,13 +99,8 @@ format: $(VENV)/.stamp ## Rewrite the sources in the project's format
 	$(RUN) -m ruff format .
 	$(RUN) -m ruff check --fix .
 
-# Tests that start no server: the rules, the wire, the store and the stories. Those of
-# pairing that do are left out by name, so that a new file is run until it is listed.
-QUICK := tests/core tests/wire tests/store tests/stories
-QUICK += $(filter-out $(addprefix tests/pairing/test_,$(addsuffix .py,\
-	conversion_sdk embedded factory message_sender syphon_real \
-	pump pump_faults pump_kills pump_rests pump_run)),\
-	$(wildcard tests/pairing/test_*.py))
+# Tests that start no server.
+QUICK := tests/core tests/wire tests/store tests/stories tests/pairing/rules
 
 quick: $(VENV)/.stamp ## Test the rules, the wire and the store: under a minute
 	$(RUN) -m pytest --numprocesses 2 $(QUICK)

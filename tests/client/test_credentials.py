@@ -15,7 +15,7 @@ from azure.core.exceptions import ClientAuthenticationError, ServiceRequestError
 
 from tests.client.peer import Peer, peering
 from tests.client.site import QUEUE, Site, message
-from tests.server import tokens_of_issuer as issuer
+from tests.server.access import tokens_of_issuer as issuer
 from tests.server.raw import connections_of, serving
 from twinbus import limits
 from twinbus.client.connection import Connection

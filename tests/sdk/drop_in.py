@@ -24,7 +24,7 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 import twinbus
 import twinbus.aio
 from tests.sdk.servers import Endpoint, Server
-from tests.server import tokens_of_issuer as issuer
+from tests.server.access import tokens_of_issuer as issuer
 from twinbus.core.sas import DEV_KEY_NAME, DEV_KEY_TEXT
 
 PROGRAMS = Path(__file__).parent / "programs"

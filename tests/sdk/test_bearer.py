@@ -25,8 +25,8 @@ from azure.servicebus.exceptions import ServiceBusAuthorizationError, ServiceBus
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from tests.sdk.servers import Server, serving
-from tests.server import tokens_of_issuer as issuer
-from tests.server.tokens_of_issuer import OWNER, RECEIVER, SENDER
+from tests.server.access import tokens_of_issuer as issuer
+from tests.server.access.tokens_of_issuer import OWNER, RECEIVER, SENDER
 
 QUEUE = "orders"
 

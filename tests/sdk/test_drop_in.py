@@ -17,7 +17,7 @@ import pytest
 from tests.sdk import drop_in
 from tests.sdk.drop_in import NAMES, WAYS, exchanged, namespace_name, source_of
 from tests.sdk.servers import serving
-from tests.server import tokens_of_issuer as issuer
+from tests.server.access import tokens_of_issuer as issuer
 
 # What the official client leads a program to print, and what ours does. The guide for
 # those who come from it says the same.

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
-from tests.pairing.messages import canonical
+from tests.pairing.rules.messages import canonical
 from twinbus.client.connection import Connection
 from twinbus.client.message import Message
 from twinbus.client.receiver import ReceiveOptions

@@ -1,0 +1,147 @@
+"""The syphon of the simulation: one pump for each backlog queue.
+
+Owns receiving, sending home and completing, in simulated time, and dying in between.
+What to do with a message is decided by the rules under test alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.pairing.world import LOCK_MS, BacklogQueue, Stored
+from twinbus.errors import Disconnected
+from twinbus.pairing.rules.syphon_rules import (
+    DeadLetter,
+    Held,
+    Lanes,
+    SendHome,
+    after_failure,
+    sort_chunk,
+)
+from twinbus.wire.message import sections
+
+if TYPE_CHECKING:
+    from tests.pairing.rules.simulation import Simulation
+
+CHUNK = 5
+IDLE_MS = 5_000
+ATTEMPT_MS = 30_000
+
+
+def id_of(payload: bytes) -> str:
+    return str(sections.parse(payload).message_id)
+
+
+class Pump:
+    """Drains one backlog queue, and may die at any step."""
+
+    def __init__(self, simulation: Simulation, queue: BacklogQueue) -> None:
+        self.simulation = simulation
+        self.clock = simulation.clock
+        self.queue = queue
+        self.index = simulation.queues.index(queue)
+        self.lanes = Lanes(f"queue {self.index}")
+        # Groups of the chunk in hand that are not finished.
+        self.groups = 0
+        self.dead = False
+
+    def start(self) -> None:
+        self.clock.after(self.simulation.chance.randint(0, IDLE_MS), self.receive)
+
+    def dies(self) -> bool:
+        """Whether it dies here; then another one starts, and the locks stay."""
+        simulation = self.simulation
+        if not simulation.syphons_die or simulation.is_over():
+            return False
+        if simulation.chance.random() > 0.1:
+            return False
+        simulation.figures["syphon deaths"] += 1
+        self.dead = True
+        Pump(simulation, self.queue).start()
+        return True
+
+    def receive(self) -> None:
+        if self.simulation.is_over() and not self.queue.messages:
+            return
+        chunk = self.queue.receive(CHUNK)
+        if not chunk:
+            self.clock.after(IDLE_MS, self.receive)
+            return
+        if self.dies():
+            return
+        messages = [
+            (Held(each.number, each.locked_until_ms), each.payload) for each in chunk
+        ]
+        result = sort_chunk(self.lanes, messages, self.clock.now_ms)
+        for held, outcome in result.dead:
+            self._dead_letter(held, outcome)
+        self.groups = len(result.home)
+        for group in result.home.values():
+            self._send_next(list(group))
+        if not self.groups:
+            self.clock.after(1, self.receive)
+
+    def _dead_letter(self, held: Held, outcome: DeadLetter) -> None:
+        assert outcome.reason == "TTLExpiredException", outcome
+        stored = self.queue.messages.pop(held.sequence)
+        self.simulation.expired.add(id_of(stored.payload))
+
+    def _send_next(self, group: list[tuple[Held, SendHome]]) -> None:
+        """Send the messages for one destination, one after the other."""
+        if not group:
+            self._group_ended()
+            return
+        held, home = group[0]
+        stored = self.queue.messages[held.sequence]
+        # Its lock is renewed while it is in hand.
+        for each, _ in group:
+            self.queue.messages[each.sequence].locked_until_ms = 2**62
+        message_id = id_of(stored.payload)
+        assert id_of(home.payload) == message_id
+        entity = self.simulation.entities[home.key]
+        ended: list[bool] = []
+
+        def end(error: BaseException | None) -> None:
+            if not ended:
+                ended.append(True)
+                self._ended(group, stored, error)
+
+        entity.send(
+            lambda: entity.store_home(message_id, self.index, held.sequence), end
+        )
+        self.clock.after(ATTEMPT_MS, lambda: end(TimeoutError()))
+
+    def _ended(
+        self,
+        group: list[tuple[Held, SendHome]],
+        stored: Stored,
+        error: BaseException | None,
+    ) -> None:
+        message_id = id_of(stored.payload)
+        _, home = group[0]
+        until_ms = self.clock.now_ms + LOCK_MS
+        for each, _ in group:
+            self.queue.messages[each.sequence].locked_until_ms = until_ms
+        if error is not None and isinstance(error, TimeoutError | Disconnected):
+            self.simulation.unknown[message_id] += 1
+        if self.dead or self.dies():
+            # It was sent, perhaps, and no pump is left to complete it.
+            self.simulation.unknown[message_id] += error is None
+            return
+        if error is None:
+            self.lanes.accepted(home.key)
+            del self.queue.messages[stored.number]
+            self.simulation.figures["moved"] += 1
+            self._send_next(group[1:])
+            return
+        rest = after_failure(home.path, error)
+        assert not isinstance(rest, DeadLetter), error
+        parked = [Held(each.sequence, until_ms) for each, _ in group]
+        self.lanes.failed(home.path, rest, parked, error, self.clock.now_ms)
+        self.simulation.figures["parked"] += len(parked)
+        self._group_ended()
+
+    def _group_ended(self) -> None:
+        self.groups -= 1
+        if self.groups == 0:
+            self.clock.after(1, self.receive)

@@ -1,0 +1,438 @@
+"""Seeded runs of the rules against a world in which everything fails.
+
+Owns a shell of the rules in simulated time (senders, timers, pings, probes, syphons)
+and the invariants that hold whatever happens. One seed is one run, always the same.
+
+  * lost: 0. What a send reported as accepted is in the primary when all is well again.
+  * duplicates only where an outcome was unknown, and with the same id.
+  * no healthy entity is diverted: no failover before the interval is over without a
+    success, and none at all without a counted failure.
+  * an entity that works again has failed back within one ping interval.
+  * every call ends, and by its deadline; nothing stays held.
+  * what one backlog queue holds for one entity comes home in order, unless a syphon
+    died.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from random import Random
+from typing import Any
+
+from tests.pairing.pump.pump import Pump
+from tests.pairing.world import (
+    COUNTED_MODES,
+    OTHER_MODES,
+    QUEUE_MODES,
+    BacklogQueue,
+    Clock,
+    Entity,
+    Fault,
+    Target,
+    plan_faults,
+)
+from twinbus.errors import Disconnected
+from twinbus.pairing.events import EventKind
+from twinbus.pairing.rules import envelope
+from twinbus.pairing.rules.classification import verdict_of
+from twinbus.pairing.rules.decisions import (
+    Decision,
+    Divert,
+    ProbeQueue,
+    StartPing,
+    StartTimer,
+    Tell,
+    Wake,
+)
+from twinbus.pairing.rules.policy import (
+    EntityPolicy,
+    EntityState,
+    PairingPolicy,
+    PolicySettings,
+)
+from twinbus.pairing.rules.rotation import Rotation, SenderChoice
+from twinbus.pairing.rules.send_call import (
+    Done,
+    GiveUp,
+    NextStep,
+    SendCall,
+    SendRules,
+    TryBacklog,
+    TryPrimary,
+    Wait,
+)
+from twinbus.wire.message.sections import encode_message
+
+HOUR_MS = 3_600_000
+# A ping and its answer, and what is due at the same moment.
+SLACK_MS = 100
+
+
+class Simulation:
+    """One run."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = Random(seed)
+        self.clock = Clock()
+        self.start_ms = self.clock.now_ms
+        chance = self.chance
+        self.ping_ms = chance.choice([1_000, 10_000, 60_000])
+        self.interval_ms = chance.choice([0, 0, 1_000, 10_000, 60_000])
+        settings = PolicySettings(
+            self.interval_ms, self.ping_ms, hold=chance.random() < 0.85
+        )
+        self.policy = PairingPolicy(settings)
+        names = ["a", "b", "c"][: chance.randint(1, 3)]
+        self.entities = {name: self._entity() for name in names}
+        self.queues = [self._queue() for _ in range(chance.randint(1, 3))]
+        self.rotation = Rotation("contoso", range(len(self.queues)), chance.randrange)
+        self.rules = SendRules(self.rotation, chance.random)
+        self.runs: list[Run] = []
+        # Sends that have not ended, or not begun.
+        self.sends_left = 0
+        self.syphons_die = chance.random() < 0.4
+        faults = [each for target in self._targets() for each in target.faults]
+        self.calm_ms = max((fault.end_ms for fault in faults), default=0)
+        self.unknown: Counter[str] = Counter()
+        self.last_accepted: dict[str, int] = {}
+        self.suspect_since: dict[str, int] = {}
+        self.expired: set[str] = set()
+        self.figures: Counter[str] = Counter()
+
+    def _targets(self) -> list[Target]:
+        return [*self.entities.values(), *self.queues]
+
+    def _entity(self) -> Entity:
+        kind = self.chance.random()
+        modes = COUNTED_MODES if kind < 0.7 else OTHER_MODES
+        most = 0 if kind > 0.9 else 3
+        faults = plan_faults(self.chance, self.start_ms, modes, most)
+        return Entity(self.clock, self.chance, faults)
+
+    def _queue(self) -> BacklogQueue:
+        most = self.chance.choice([0, 0, 2])
+        faults = plan_faults(self.chance, self.start_ms, QUEUE_MODES, most)
+        return BacklogQueue(self.clock, self.chance, faults)
+
+    def run(self) -> None:
+        """Let senders work through all faults, then look at what is left."""
+        for queue in self.queues:
+            Pump(self, queue).start()
+        for number in range(self.chance.randint(1, 5)):
+            Sender(self, number).start()
+        for name, entity in self.entities.items():
+            for fault in entity.faults:
+                self._watch_fail_back(name, entity, fault)
+        self.clock.run(self.start_ms + 24 * HOUR_MS)
+        self._check_end()
+
+    def is_over(self) -> bool:
+        """Whether all faults are over and no send is under way."""
+        return not self.sends_left and self.clock.now_ms >= self.calm_ms
+
+    # -- carrying out decisions ----------------------------------------------------
+
+    def apply(self, decisions: list[Decision]) -> None:
+        for decision in decisions:
+            if isinstance(decision, StartTimer):
+                self._start_timer(decision)
+            elif isinstance(decision, StartPing):
+                self.clock.at(decision.at_ms, partial(self._ping, decision))
+            elif isinstance(decision, ProbeQueue):
+                self.clock.at(decision.at_ms, partial(self._probe, decision.index))
+            elif isinstance(decision, Wake):
+                self.clock.after(0, decision.call.wake)
+            elif isinstance(decision, Divert):
+                for run in self.runs:
+                    if run.entity.key == decision.key and run.is_outside_the_line:
+                        self.clock.after(0, run.wake)
+            elif isinstance(decision, Tell):
+                self._check_event(decision)
+
+    def _start_timer(self, decision: StartTimer) -> None:
+        # Cancelled timers fire here all the same: the rules must not mind.
+        entity = self.policy.entity(decision.key)
+
+        def fire() -> None:
+            self.apply(entity.timer_fired(decision.timer_id, self.clock.now_ms))
+
+        self.clock.at(decision.due_ms, fire)
+
+    def _ping(self, decision: StartPing) -> None:
+        policy = self.policy.entity(decision.key)
+        ended: list[bool] = []
+
+        def end(error: BaseException | None) -> None:
+            if ended:
+                return
+            ended.append(True)
+            verdict = None if error is None else verdict_of(error)
+            now_ms = self.clock.now_ms
+            self.apply(policy.ping_ended(decision.ping_id, verdict, error, now_ms))
+
+        self.figures["pings"] += 1
+        self.entities[decision.key].send(lambda: None, end)
+        self.clock.after(decision.timeout_ms, lambda: end(TimeoutError()))
+
+    def _probe(self, index: int) -> None:
+        bad = self.queues[index].mode() is not None
+        cause = ConnectionRefusedError() if bad else None
+        self.apply(self.rotation.probe_ended(index, cause, self.clock.now_ms))
+
+    # -- invariants ----------------------------------------------------------------
+
+    def note_accepted(self, key: str) -> None:
+        self.last_accepted[key] = self.clock.now_ms
+
+    def _check_event(self, decision: Tell) -> None:
+        event = decision.event
+        if event.kind is EventKind.SUSPECT:
+            self.suspect_since[event.path] = event.at_ms
+        elif event.kind is EventKind.FAILED_OVER:
+            self.figures["failovers"] += 1
+            since_ms = self.suspect_since.get(event.path, event.at_ms)
+            if self.interval_ms:
+                assert event.at_ms - since_ms >= self.interval_ms, "too early"
+                accepted_ms = self.last_accepted.get(event.path, 0)
+                assert accepted_ms <= since_ms, "there was a success"
+            modes = {fault.mode for fault in self.entities[event.path].faults}
+            assert modes & set(COUNTED_MODES), "diverted, and nothing was wrong"
+
+    def _watch_fail_back(self, name: str, entity: Entity, fault: Fault) -> None:
+        check_ms = fault.end_ms + self.ping_ms + SLACK_MS
+        if not entity.is_calm(fault.end_ms, check_ms):
+            return
+
+        def check() -> None:
+            policy = self.policy.entity(name)
+            since_ms = policy.status().since_ms or 0
+            stuck = policy.state is EntityState.FAILED_OVER and since_ms <= fault.end_ms
+            assert not stuck, "did not fail back within one ping interval"
+
+        self.clock.at(check_ms, check)
+
+    def _check_end(self) -> None:
+        assert self.sends_left == 0, "a call never ended"
+        assert self.policy.budget.held == 0, "something is still held"
+        assert self.policy.budget.held_bytes == 0
+        for queue in self.queues:
+            assert not queue.messages, "the backlog is not home"
+        for run in self.runs:
+            copies = run.primary.copies.get(run.message_id, 0)
+            if run.result == "done" and run.message_id not in self.expired:
+                assert copies, f"{run.message_id} is lost"
+            allowed = 1 + self.unknown[run.message_id]
+            assert copies <= allowed, f"{run.message_id}: {copies} copies"
+            self.figures[run.result] += 1
+            self.figures["duplicates"] += max(copies - 1, 0)
+        if not self.syphons_die:
+            for entity in self.entities.values():
+                for numbers in entity.home.values():
+                    assert numbers == sorted(numbers), "out of order"
+
+
+class Sender:
+    """An application's sender: some sends, one after the other or together."""
+
+    def __init__(self, simulation: Simulation, number: int) -> None:
+        self.simulation = simulation
+        self.number = number
+        chance = simulation.chance
+        self.name = chance.choice(list(simulation.entities))
+        self.choice = SenderChoice(simulation.rotation)
+        self.left = chance.randint(2, 16)
+        simulation.sends_left += self.left
+        self.pace_ms = chance.choice([500, 4_000, 12_000])
+
+    def start(self) -> None:
+        clock, chance = self.simulation.clock, self.simulation.chance
+        self.left -= 1
+        message_id = f"{self.number}-{self.left}"
+        run = Run(self, message_id)
+        self.simulation.runs.append(run)
+        if chance.random() < 0.15:
+            clock.after(int(chance.expovariate(1 / 3_000)), run.cancel)
+        run.start()
+        if self.left:
+            clock.after(int(chance.expovariate(1 / self.pace_ms)), self.start)
+
+
+def is_unknown(error: BaseException) -> bool:
+    """Whether the message may be stored although its send failed."""
+    return isinstance(error, TimeoutError | Disconnected)
+
+
+class _Attempt:
+    """A send to the primary or to a queue that may be answered more than once."""
+
+    def __init__(self, token: int) -> None:
+        self.token = token
+        self.answered = False
+
+
+class Run:
+    """One call of send, as a shell runs it."""
+
+    def __init__(self, sender: Sender, message_id: str) -> None:
+        self.simulation = sender.simulation
+        self.message_id = message_id
+        self.primary = self.simulation.entities[sender.name]
+        self.entity: EntityPolicy = self.simulation.policy.entity(sender.name)
+        chance = self.simulation.chance
+        ttl_ms = chance.choice([None, None, None, 200_000])
+        self.payload = encode_message(b"body", {0: message_id}, ttl_ms)
+        self.deadline_ms: int | None = None
+        if chance.random() < 0.3:
+            timeout_ms = chance.choice([100, 15_000, 100_000])
+            self.deadline_ms = self.clock.now_ms + timeout_ms
+        self.call = SendCall(
+            self.simulation.rules,
+            self.entity,
+            sender.choice,
+            len(self.payload),
+            self.deadline_ms,
+        )
+        self.call.on_wake = self.wake
+        self.on_fast_path = False
+        self.attempt: _Attempt | None = None
+        self.generation = 0
+        self.result = ""
+
+    @property
+    def clock(self) -> Clock:
+        return self.simulation.clock
+
+    @property
+    def is_outside_the_line(self) -> bool:
+        place = self.call._place
+        return not self.result and not (place is not None and place.standing)
+
+    def start(self) -> None:
+        if self.entity.direct:
+            self.on_fast_path = True
+            end_ms = self.clock.now_ms + self.simulation.rules.attempt_ms
+            self._try_primary(min(end_ms, self.deadline_ms or end_ms))
+        else:
+            self._do(self.call.start(self.clock.now_ms))
+
+    def wake(self) -> None:
+        if self.result:
+            return
+        if self.on_fast_path:
+            self.on_fast_path = False
+            self._do(self.call.adopt(self.clock.now_ms))
+        else:
+            self._do(self.call.woken(self.clock.now_ms))
+
+    def cancel(self) -> None:
+        if self.result:
+            return
+        self.simulation.unknown[self.message_id] += 1
+        self.simulation.apply(self.call.cancelled())
+        self._finish("cancelled")
+
+    def _finish(self, result: str) -> None:
+        assert not self.result
+        self.result = result
+        self.simulation.sends_left -= 1
+        if self.deadline_ms is not None and result != "cancelled":
+            assert self.clock.now_ms <= self.deadline_ms + SLACK_MS, "late"
+
+    def _do(self, turn: NextStep) -> None:
+        step = turn.step
+        self.simulation.apply(turn.decisions)
+        if isinstance(step, Wait):
+            # While an attempt is under way, it has a deadline of its own.
+            if self.attempt is None:
+                self._wait(step.until_ms)
+            return
+        self.generation += 1
+        if isinstance(step, TryPrimary):
+            self._try_primary(step.deadline_ms)
+        elif isinstance(step, TryBacklog):
+            self._try_backlog(step)
+        elif isinstance(step, Done):
+            self._finish("done")
+        else:
+            assert isinstance(step, GiveUp)
+            self._finish("raised")
+
+    def _wait(self, until_ms: int | None) -> None:
+        self.generation += 1
+        generation = self.generation
+
+        def over() -> None:
+            if generation == self.generation:
+                self.wake()
+
+        if until_ms is not None:
+            self.clock.at(until_ms, over)
+
+    # -- the primary ---------------------------------------------------------------
+
+    def _try_primary(self, deadline_ms: int) -> None:
+        attempt = self.attempt = _Attempt(self.call.attempt)
+        self.primary.send(
+            lambda: self.primary.store(self.message_id),
+            lambda error: self._primary_answered(attempt, error),
+        )
+        late = TimeoutError()
+        self.clock.at(deadline_ms, lambda: self._primary_answered(attempt, late))
+
+    def _primary_answered(self, attempt: _Attempt, error: Any) -> None:
+        now_ms = self.clock.now_ms
+        again, attempt.answered = attempt.answered, True
+        if error is None:
+            self.simulation.note_accepted(self.entity.key)
+        elif not again and is_unknown(error):
+            self.simulation.unknown[self.message_id] += 1
+        if self.attempt is not attempt or self.result or again:
+            # The call has moved on: only the entity wants to know.
+            self._tell_entity(0 if again else attempt.token, error, again)
+            return
+        self.attempt = None
+        self.on_fast_path = False
+        if error is None:
+            self._do(self.call.primary_accepted(now_ms))
+        else:
+            self._do(self.call.primary_failed(error, now_ms))
+
+    def _tell_entity(self, token: int, error: Any, again: bool) -> None:
+        now_ms = self.clock.now_ms
+        if error is None:
+            self.simulation.apply(self.entity.accepted(token, now_ms))
+        elif not again:
+            verdict = verdict_of(error)
+            self.simulation.apply(self.entity.failed(token, verdict, error, now_ms))
+
+    # -- the backlog ---------------------------------------------------------------
+
+    def _try_backlog(self, step: TryBacklog) -> None:
+        assert self.entity.state is EntityState.FAILED_OVER, (
+            "a healthy entity is diverted"
+        )
+        if self.attempt is not None:
+            self.attempt = None
+            self.simulation.unknown[self.message_id] += 1
+        queue = self.simulation.queues[step.index]
+        payload = envelope.divert(self.payload, self.entity.path, self.clock.now_ms)
+        attempt = self.attempt = _Attempt(0)
+        self.simulation.figures["diverted"] += 1
+        queue.send(
+            lambda: queue.store(payload),
+            lambda error: self._backlog_answered(attempt, error),
+        )
+        late = TimeoutError()
+        self.clock.at(step.deadline_ms, lambda: self._backlog_answered(attempt, late))
+
+    def _backlog_answered(self, attempt: _Attempt, error: Any) -> None:
+        if attempt.answered or self.result:
+            return
+        attempt.answered = True
+        self.attempt = None
+        if error is None:
+            self._do(self.call.backlog_accepted(self.clock.now_ms))
+        else:
+            self.simulation.unknown[self.message_id] += is_unknown(error)
+            self._do(self.call.backlog_failed(error, self.clock.now_ms))

@@ -1,0 +1,142 @@
+"""Many seeds of random outages: nothing is lost, and nothing healthy is diverted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from tests.pairing.rules.simulation import Simulation
+from tests.pairing.world import BacklogQueue
+from twinbus.pairing.events import EventKind
+from twinbus.pairing.rules import policy, send_call
+from twinbus.pairing.rules.classification import Verdict
+from twinbus.pairing.rules.decisions import Decision
+from twinbus.pairing.rules.policy import EntityState, Input, Move, PolicyAction
+from twinbus.pairing.rules.send_call import SendCall
+from twinbus.pairing.rules.syphon_rules import Lanes
+
+
+def run_seeds(first: int, count: int) -> Counter[str]:
+    """Run these seeds; a failure names the one to run alone."""
+    figures: Counter[str] = Counter()
+    for seed in range(first, first + count):
+        simulation = Simulation(seed)
+        try:
+            simulation.run()
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+        figures += simulation.figures
+    return figures
+
+
+def assert_all_was_seen(figures: Counter[str]) -> None:
+    """A simulation in which nothing happens proves nothing."""
+    expected = {
+        *("done", "raised", "cancelled", "failovers", "diverted", "moved", "parked"),
+        *("duplicates", "pings", "syphon deaths"),
+    }
+    assert set(figures) >= expected, figures
+
+
+def test_two_thousand_seeds_lose_nothing() -> None:
+    assert_all_was_seen(run_seeds(0, 2_000))
+
+
+@pytest.mark.campaign
+def test_twenty_thousand_seeds_lose_nothing() -> None:
+    figures = run_seeds(0, 20_000)
+
+    print(dict(figures))
+    assert_all_was_seen(figures)
+
+
+# -- the simulation convicts broken rules ------------------------------------------
+
+
+Moves = dict[tuple[EntityState, Input], Move]
+
+
+def impatient(moves: Moves) -> None:
+    """Fails over at the first failure, whatever the interval."""
+    over = Move(
+        EntityState.FAILED_OVER,
+        (PolicyAction.PING_NOW, PolicyAction.DIVERT),
+        (EventKind.SUSPECT, EventKind.FAILED_OVER),
+    )
+    moves[EntityState.HEALTHY, Input.FAILED] = over
+
+
+def forgetful(moves: Moves) -> None:
+    """Takes no notice of a success while the timer runs."""
+    del moves[EntityState.SUSPECT, Input.ACCEPTED]
+
+
+def deaf(moves: Moves) -> None:
+    """Takes no notice of an accepted ping."""
+    stay = Move(EntityState.FAILED_OVER, (PolicyAction.PING_NEXT,))
+    moves[EntityState.FAILED_OVER, Input.PING_ACCEPTED] = stay
+
+
+@pytest.mark.parametrize(
+    ("mutate", "crime"),
+    [
+        (impatient, "too early"),
+        (forgetful, "there was a success"),
+        (deaf, "did not fail back"),
+    ],
+)
+def test_the_simulation_detects_a_broken_table(
+    mutate: Callable[[Moves], None], crime: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moves = dict(policy.TRANSITIONS)
+    mutate(moves)
+    monkeypatch.setattr(policy, "TRANSITIONS", moves)
+
+    with pytest.raises(AssertionError, match=crime):
+        run_seeds(0, 300)
+
+
+def always(*_: object) -> bool:
+    return True
+
+
+def counts_everything(error: BaseException, classifier: object = None) -> Verdict:
+    del error, classifier
+    return Verdict.COUNTED
+
+
+def keeps_its_place(self: SendCall) -> list[Decision]:
+    del self
+    return []
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "broken", "crime"),
+    [
+        (Lanes, "may_send", always, "out of order"),
+        (send_call, "verdict_of", counts_everything, "nothing was wrong"),
+        (SendCall, "_leave", keeps_its_place, "not come to an end"),
+    ],
+)
+def test_the_simulation_detects_a_broken_rule(
+    owner: object,
+    name: str,
+    broken: object,
+    crime: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(owner, name, broken)
+
+    with pytest.raises(AssertionError, match=crime):
+        run_seeds(0, 300)
+
+
+def test_the_simulation_detects_a_message_never_stored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(BacklogQueue, "store", lambda *_: None)
+
+    with pytest.raises(AssertionError, match="is lost"):
+        run_seeds(0, 300)
