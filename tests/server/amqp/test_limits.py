@@ -20,7 +20,6 @@ from tests.server.strangers import Stranger, meet, until
 from twinbus import limits
 from twinbus.core.entity import QueueDescription
 from twinbus.server.access.port import NamespacePort
-from twinbus.server.amqp import connection as server_connection
 from twinbus.server.amqp.connection import ServerConnection
 from twinbus.server.broker.config import NamespaceConfig
 from twinbus.wire.events import Closed, Delivered, Detached, Ended, Flowed
@@ -381,7 +380,7 @@ async def test_a_heartbeat_now_and_then_keeps_a_connection(
     client: RawClient, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "IDLE_TIMEOUT_MS", 100)
-    monkeypatch.setattr(server_connection, "_CHECK_SECONDS", 0.02)
+    monkeypatch.setattr(limits, "IDLE_LOOK_SECONDS", 0.02)
     later = asyncio.Event()
     for _ in range(10):
         client.write(HEARTBEAT)

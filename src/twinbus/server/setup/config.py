@@ -303,7 +303,7 @@ _READERS: dict[str, Callable[[ConfigNode], Any]] = {
     "str": ConfigNode.text,
     # An empty text is how the emulator's file says "not set".
     "str | None": lambda node: node.text() or None,
-    "EntityStatus": _status,
+    "ActiveStatus": _status,
     "tuple[AuthorizationRule, ...]": _authorization_rules,
 }
 
