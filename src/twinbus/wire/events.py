@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Opened(NamedTuple):
-    """The peer's open. A server answers with `Connection.open`."""
+    """The peer's open. A server answers with `Engine.open`."""
 
     performative: Open
 

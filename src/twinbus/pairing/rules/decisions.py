@@ -57,10 +57,11 @@ class StopPinging:
 
 @dataclass(frozen=True, slots=True)
 class Divert:
-    """The entity failed over: call `woken` on its calls that are not in the line.
+    """The entity failed over: take its sends off the primary.
 
-    That is those whose attempt on the primary has no answer yet, and those that wait
-    for a busy service.
+    Sends without a call yet are given one (`adopt`); calls whose attempt has no answer,
+    or that wait for a busy service, are woken. Held sends follow one by one, by `Wake`
+    of the first in line.
     """
 
     key: str
@@ -68,7 +69,7 @@ class Divert:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """The entity takes sends again."""
+    """The entity takes sends again: wake its calls."""
 
     key: str
 

@@ -7,11 +7,11 @@ state of the entity belongs to `policy.py`, its line to `holding.py`, the queues
 A shell runs a call like this, and needs no call at all while an entity is `direct` and
 the send succeeds:
 
-    call = SendCall(shared, path_entity, choice, size, deadline)
-    turn = call.start(now)
+    call = SendCall(rules, entity, choice, size, deadline)
+    following = call.start(now)
         or call.primary_failed(error, now)   after a send on the fast path
         or call.adopt(now)                   while such a send has no answer
-    carry out turn.decisions, then turn.step:
+    carry out following.decisions, then following.step:
         TryPrimary   send; then primary_accepted or primary_failed
         TryBacklog   divert and send; then backlog_accepted or backlog_failed
         Wait         until that time, or until woken by a decision; then woken. If
@@ -195,15 +195,15 @@ class SendCall:
         self._attempt = 0
         self._cause = error
         if verdict is Verdict.RAISE:
-            turn = self._give_up(error)
+            following = self._give_up(error)
         elif verdict is Verdict.BUSY:
-            turn = self._after_busy(now_ms)
+            following = self._after_busy(now_ms)
         elif not self._entity.hold:
-            turn = self._give_up(error)
+            following = self._give_up(error)
         else:
-            turn = self._after_counted(kind_of(error), now_ms)
-        turn.decisions[:0] = decisions
-        return turn
+            following = self._after_counted(kind_of(error), now_ms)
+        following.decisions[:0] = decisions
+        return following
 
     def backlog_accepted(self, now_ms: int, count: int = 1) -> NextStep:
         """The backlog queue took it."""
@@ -228,9 +228,9 @@ class SendCall:
             self._retried = self._index
             return self._next(now_ms)
         decisions = self._rules.rotation.failed(self._index, kind, error, now_ms)
-        turn = self._next(now_ms)
-        turn.decisions[:0] = decisions
-        return turn
+        following = self._next(now_ms)
+        following.decisions[:0] = decisions
+        return following
 
     def wake(self) -> None:
         """Have the shell look at this call again."""
@@ -302,9 +302,9 @@ class SendCall:
         decisions = self._leave()
         if self._is_late(self._busy_until_ms):
             return NextStep(GiveUp(self._cause), decisions)
-        turn = self._next(now_ms)
-        turn.decisions[:0] = decisions
-        return turn
+        following = self._next(now_ms)
+        following.decisions[:0] = decisions
+        return following
 
     def _after_counted(self, kind: Failure, now_ms: int) -> NextStep:
         self._failures += 1
@@ -319,9 +319,9 @@ class SendCall:
         # What the connection did to one, it would do to all. Anything else may be the
         # message's own fault, so another one tries.
         decisions = [] if at_once else self._pass_on()
-        turn = self._wait_in_line(now_ms)
-        turn.decisions[:0] = decisions
-        return turn
+        following = self._wait_in_line(now_ms)
+        following.decisions[:0] = decisions
+        return following
 
     def _wait_in_line(self, now_ms: int) -> NextStep:
         line = self._entity.line

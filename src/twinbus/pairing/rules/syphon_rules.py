@@ -161,7 +161,7 @@ def after_failure(path: str, error: BaseException) -> Rest | DeadLetter:
 
 
 class Locked(Protocol):
-    """A message that the syphon has locked. All times are by the syphon's own clock."""
+    """A lock of this syphon or of another receiver. Times are by the syphon's clock."""
 
     @property
     def sequence(self) -> int: ...
@@ -177,7 +177,7 @@ class Locked(Protocol):
 
 @dataclass(slots=True)
 class Held:
-    """A message that the syphon has locked, and no more."""
+    """A lock that is known by its number and its end alone."""
 
     sequence: int
     locked_until_ms: int

@@ -223,11 +223,11 @@ class PairedRoute:
         except Moved:
             self._check()
             flight = Flight(self, work, deadline_ms)
-            turn = flight.call.adopt(self._now_ms())
+            following = flight.call.adopt(self._now_ms())
         except Exception as error:  # noqa: BLE001
             flight = Flight(self, work, deadline_ms)
             work.failed(error)
-            turn = flight.call.primary_failed(error, self._now_ms())
+            following = flight.call.primary_failed(error, self._now_ms())
         else:
             if self._policy.state is not EntityState.HEALTHY:
                 self._pair.carry_out(policy.accepted(0, self._now_ms()))
@@ -236,7 +236,7 @@ class PairedRoute:
             del flying[outcome]
             if self._pair.idle is not None:
                 self._pair.send_ended()
-        return await flight.run(turn)
+        return await flight.run(following)
 
     def _now_ms(self) -> int:
         return self._pair.clock.now_ms()
@@ -283,25 +283,25 @@ class Flight:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    async def run(self, turn: NextStep) -> bool:
+    async def run(self, following: NextStep) -> bool:
         """Take step after step; says whether the primary took it in the end."""
         entity = self._entity
         entity.calls[self] = None
         try:
             while True:
-                self._pair.carry_out(turn.decisions)
-                step = turn.step
+                self._pair.carry_out(following.decisions)
+                step = following.step
                 if isinstance(step, Done):
                     return True
                 if isinstance(step, GiveUp):
                     self._give_up(step)
                 if isinstance(step, TryBacklog):
-                    turn = await self._to_backlog(step)
-                    if isinstance(turn.step, Done):
-                        self._pair.carry_out(turn.decisions)
+                    following = await self._try_backlog(step)
+                    if isinstance(following.step, Done):
+                        self._pair.carry_out(following.decisions)
                         return False
                 else:
-                    turn = await self._to_primary(step)
+                    following = await self._try_primary(step)
         except BaseException:
             self._pair.carry_out(self.call.cancelled())
             if self._attempt is not None:
@@ -313,7 +313,7 @@ class Flight:
 
     # -- steps -------------------------------------------------------------------------
 
-    async def _to_primary(self, step: TryPrimary | Wait) -> NextStep:
+    async def _try_primary(self, step: TryPrimary | Wait) -> NextStep:
         """Try, or go on waiting; whatever comes first is the next event."""
         pair, call = self._pair, self.call
         until_ms: int | None
@@ -337,7 +337,7 @@ class Flight:
         self._work.failed(error)
         return call.primary_failed(error, now_ms)
 
-    async def _to_backlog(self, step: TryBacklog) -> NextStep:
+    async def _try_backlog(self, step: TryBacklog) -> NextStep:
         pair, work, call = self._pair, self._work, self.call
         self._leave_attempt()
         sender = pair.backlog_sender(step.index)

@@ -2,7 +2,7 @@
 
 Owns what a receiver may take: credit, unsettled bound, drain, a peer that does not
 read. The link says what it wants; messages are locked inside a turn and delivered after
-its commit. Settlement is in `settling.py`, the way to a session's lock in
+its commit. What a settlement does is in `settling.py`, the way to a session's lock in
 `sessions.py`.
 """
 

@@ -45,9 +45,9 @@ class SendNode(Node):
     ) -> None:
         super().__init__(connection, link)
         self.entity = entity
-        # The run that deliveries join until the host takes it.
-        self._run = _SendReply(self)
+        # The command that deliveries join until the host takes it, and its reply.
         self._send = Send(entity)
+        self._reply = _SendReply(self)
         self._submission: Submission | None = None
 
     def on_delivery(self, delivery: Delivered) -> None:
@@ -70,9 +70,9 @@ class SendNode(Node):
         submission = self._submission
         if submission is None or submission.taken:
             self._send = Send(self.entity)
-            self._run = _SendReply(self)
+            self._reply = _SendReply(self)
             self._add(delivery, messages)
-            self._submission = host.submit(self._send, self._run, size_bytes)
+            self._submission = host.submit(self._send, self._reply, size_bytes)
         else:
             self._add(delivery, messages)
             host.grow(size_bytes)
@@ -81,8 +81,8 @@ class SendNode(Node):
 
     def _add(self, delivery: Delivered, messages: list[Incoming]) -> None:
         self._send.deliveries.append(messages)
-        self._run.ids.append(delivery.delivery_id)
-        self._run.settled.append(delivery.settled)
+        self._reply.ids.append(delivery.delivery_id)
+        self._reply.settled.append(delivery.settled)
 
     def answer(self, delivery_id: int, settled: bool, state: Any) -> None:
         """Tell the outcome of one delivery."""

@@ -103,7 +103,7 @@ class UnlockSession:
 
 
 class TakenMessages(NamedTuple):
-    """TakenMessages that were taken (`turn.Taken`)."""
+    """Messages that were taken (`turn.Taken`)."""
 
     messages: list[Stored]
     # Of their locks; None if they are deleted.
@@ -125,7 +125,7 @@ class TakenMessages(NamedTuple):
 
 @dataclass(slots=True)
 class MessageWant:
-    """TakenMessages of a container (`turn.Want`)."""
+    """Messages of a container (`turn.Want`)."""
 
     key: int
     container: int

@@ -1,7 +1,7 @@
 """Kept messages as clients see them.
 
 Owns which facts of a stored message are shown, and under which condition. The bytes are
-made by `wire.rendering`.
+made by `wire/message/rendering.py`.
 """
 
 from __future__ import annotations

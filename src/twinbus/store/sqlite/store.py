@@ -1,13 +1,13 @@
 """The store on SQLite: one file per shard, the default.
 
 Puts the parts together; each keeps the rules that its header names, and the contract is
-in `base.py`. Read `sqlite_rows.py` first: it has the rules that tie the rows together.
+in `base.py`. Read `rows.py` first: it has the rules that tie the rows together.
 
-    sqlite_file        the file, its one process, its faults
-    sqlite_containers  counters in memory
-    sqlite_rows        the transaction, locks, and moves that the parts below share
-    sqlite_messages    append, lock, settle, peek        sqlite_sessions  sessions
-    sqlite_entities    entities, settings, duplicates    sqlite_times     what has ended
+    file        the file, its one process, its faults
+    containers  counters in memory
+    rows        the transaction, locks, and moves that the parts below share
+    messages    append, lock, settle, peek        sessions  sessions
+    entities    entities, settings, duplicates    times     what has ended
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ _LIFE_SECONDS = 2.0
 
 def acknowledge_early() -> None:
     """Replace the way into the backlog."""
-    honest = Flight._to_backlog
+    honest = Flight._try_backlog
     late: set[asyncio.Task[None]] = set()
 
     async def send_later(flight: Flight, step: TryBacklog) -> None:
@@ -31,7 +31,7 @@ def acknowledge_early() -> None:
         late.add(loop.create_task(send_later(flight, step)))
         return flight.call.backlog_accepted(flight._pair.clock.now_ms())
 
-    setattr(Flight, "_to_backlog", to_backlog)  # noqa: B010
+    setattr(Flight, "_try_backlog", to_backlog)  # noqa: B010
 
 
 async def play(stage: Stage, job: Line) -> None:
