@@ -429,6 +429,10 @@ if (process.argv.includes("--list")) {
 } else {
   const server = await standardInput();
   const sdk = await import("@azure/service-bus");
+  // Pages count entities: one that another case deletes meanwhile would shift them.
+  const alone = "lists_are_read_page_by_page";
+  await run(alone, cases.get(alone), server, sdk);
+  cases.delete(alone);
   await Promise.all([...cases].map(([name, body]) => run(name, body, server, sdk)));
   // A client that failed may keep a socket open.
   process.exit(0);
