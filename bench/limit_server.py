@@ -14,6 +14,7 @@ import json
 import os
 import signal
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import uvloop
 
@@ -78,6 +79,9 @@ class NullStore(SqliteStore):
     def commit(self) -> None:
         if not self.off:
             super().commit()
+
+    def savepoint(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.off else super().savepoint()
 
     def append(self, container: int, records: Sequence[Record], now_ms: int) -> int:
         del container, now_ms

@@ -23,11 +23,13 @@ from twinbus.core.entity import (
 from twinbus.core.filters import SqlFilter, SqlRuleAction
 from twinbus.core.names import EntityPath
 from twinbus.errors import DecodeError, TwinbusError
+from twinbus.server.broker.commands import TakenMessages
 from twinbus.server.broker.config import (
     NamespaceConfig,
     SubscriptionConfig,
     TopicConfig,
 )
+from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
 from twinbus.wire.codec import decode, encode
@@ -229,9 +231,10 @@ async def test_a_transaction_that_cannot_be_changed_sends_nothing(desk: Desk) ->
 
 
 class Defect:
-    """A consumer whose want breaks the first turn that looks at it."""
+    """A consumer whose want fails when a turn looks at it first."""
 
-    def __init__(self, container: int) -> None:
+    def __init__(self, host: Host, container: int) -> None:
+        self.host = host
         self.container = container
         self.key = 0
         self.asked = 0
@@ -241,21 +244,25 @@ class Defect:
         if self.asked == 1:
             raise ZeroDivisionError
 
+    def refused(self, error: TwinbusError) -> TakenMessages:
+        return TakenMessages([], error=error)
+
     def deliver(self, want: object, taken: object) -> None:
-        """Nothing is taken."""
+        """It wants once more."""
+        self.host.want(self)
 
     def store_failed(self, error: TwinbusError) -> None:
         """Nothing was taken."""
 
 
 async def test_a_defect_starves_nobody(desk: Desk) -> None:
-    """A turn that breaks is lost; the receivers in it look again."""
+    """A receiver that fails is told, and the others of its container are served."""
     host = desk.server.host
     await desk.send("other", BODY)
     room: asyncio.Event = asyncio.Event()
     host.on_room.append(room.set)
     entity = host.namespace.entities.get(EntityPath("other"))
-    defect = Defect(entity.id)
+    defect = Defect(host, entity.id)
     defect.key = host.add_consumer(entity.id, defect)
     host.want(defect)
     # More credit than there are messages, or it would ask for another turn anyway.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from twinbus.errors import LockLost, SessionLockLost, StoreFault, TwinbusError
 from twinbus.server.amqp.replies import rejected
-from twinbus.server.broker.turn import Turn
+from twinbus.server.broker.turn import Turn, answerable
 from twinbus.store.base import Lock, SessionGrant, Stored
 from twinbus.wire.events import Disposed
 from twinbus.wire.link import LinkState
@@ -89,6 +89,8 @@ class Settle:
     """
 
     __slots__ = ("_by_session", "_container", "_grant", "items")
+    # Each lock can fail alone.
+    divides = True
 
     def __init__(
         self, container: int, by_session: bool, grant: SessionGrant | None
@@ -100,6 +102,31 @@ class Settle:
         self.items: list[tuple[Any, list[Lock]]] = []
 
     def __call__(self, namespace: Namespace, turn: Turn) -> list[Any]:
+        """Settle all in one go; if that fails unexpectedly, each lock on its own."""
+        try:
+            with namespace.part(turn):
+                return self._settle_all(namespace, turn)
+        except StoreFault:
+            raise
+        except Exception:  # noqa: BLE001
+            return [
+                self._settle_alone(namespace, turn, lock, outcome)
+                for outcome, locks in self.items
+                for lock in locks
+            ]
+
+    def _settle_alone(
+        self, namespace: Namespace, turn: Turn, lock: Lock, outcome: Any
+    ) -> Any:
+        try:
+            with namespace.part(turn):
+                return self._settle(namespace, turn, lock, outcome)
+        except StoreFault:
+            raise
+        except Exception as error:  # noqa: BLE001
+            return rejected(answerable(error, namespace))
+
+    def _settle_all(self, namespace: Namespace, turn: Turn) -> list[Any]:
         """Settle one after the other, neighbouring completions in one go."""
         states: list[Any] = []
         completing: list[Lock] = []

@@ -21,7 +21,7 @@ from twinbus.errors import (
     TwinbusError,
 )
 from twinbus.server.broker.entities import Entity
-from twinbus.server.broker.turn import Room, Turn
+from twinbus.server.broker.turn import Room, Turn, answerable
 from twinbus.store.base import Lock, SessionGrant, Stored
 from twinbus.wire.message.sections import Incoming
 
@@ -37,6 +37,8 @@ class Send:
     """
 
     __slots__ = ("deliveries", "entity")
+    # Each delivery can fail alone.
+    divides = True
 
     def __init__(self, entity: Entity) -> None:
         self.entity = entity
@@ -48,17 +50,15 @@ class Send:
         deliveries = self.deliveries
         if namespace.entities.find(entity.key) is not entity:
             raise EntityNotFound(entity.name)
-        if len(deliveries) == 1:
-            namespace.send(entity, deliveries[0], turn)
-            return {}
-        if namespace.limits_rate(entity):
-            # These arrived together by chance: each must find room in the rate.
+        if len(deliveries) == 1 or namespace.limits_rate(entity):
+            # With a rate each must find room: they arrived together by chance.
             return self._send_each(namespace, turn)
         try:
-            namespace.send(entity, [m for each in deliveries for m in each], turn)
+            with namespace.part(turn):
+                namespace.send(entity, [m for each in deliveries for m in each], turn)
         except StoreFault:
             raise
-        except TwinbusError:
+        except Exception:  # noqa: BLE001
             return self._send_each(namespace, turn)
         return {}
 
@@ -66,11 +66,12 @@ class Send:
         refused: dict[int, TwinbusError] = {}
         for place, messages in enumerate(self.deliveries):
             try:
-                namespace.send(self.entity, messages, turn)
+                with namespace.part(turn):
+                    namespace.send(self.entity, messages, turn)
             except StoreFault:
                 raise
-            except TwinbusError as error:
-                refused[place] = error
+            except Exception as error:  # noqa: BLE001
+                refused[place] = answerable(error, namespace)
         return refused
 
 
@@ -166,6 +167,10 @@ class MessageWant:
         taken = self._take(namespace, turn, limit)
         return taken if taken.messages or self.answer_empty else None
 
+    def refused(self, error: TwinbusError) -> TakenMessages:
+        """Nothing was taken, and nothing will be."""
+        return TakenMessages([], error=error)
+
     def _lost(self, namespace: Namespace, turn: Turn) -> Sequence[Lock]:
         """Those of `unsettled` that have ended."""
         locks = self.unsettled
@@ -206,7 +211,7 @@ class MessageWant:
             nonce, messages = store.lock(self.container, limit, until_ms, now_ms, grant)
         if messages:
             store.touch(self.container, now_ms)
-            self.entity.delivered += len(messages)
+            self.entity.count("delivered", len(messages), namespace.undo_log)
             size = sum(len(stored.bare) for stored in messages)
             taken_bytes = turn.taken_bytes
             taken_bytes[self.room] = taken_bytes.get(self.room, 0) + size
@@ -235,6 +240,10 @@ class SessionWant:
     container: int
     entity: Entity
     name: str | None
+
+    def refused(self, error: TwinbusError) -> TakenSession:
+        """No session was locked."""
+        return TakenSession(self.container, None, error)
 
     def take(self, namespace: Namespace, turn: Turn, share: int) -> TakenSession | None:
         """Lock the session."""

@@ -11,6 +11,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Literal
 
 from twinbus import limits
 from twinbus.core.durations import DURATION_MAX_MS
@@ -31,6 +33,7 @@ from twinbus.errors import (
 )
 from twinbus.server.broker.throttle import Bucket
 from twinbus.server.broker.turn import Turn
+from twinbus.server.broker.undo import UndoLog
 from twinbus.store.base import (
     DEAD_LETTER,
     TRANSFER_DEAD_LETTER,
@@ -66,6 +69,18 @@ class Rule:
             self.action = compile_action(description.action)
 
 
+# What is counted of an entity since the start.
+Counter = Literal[
+    "received",
+    "pings",
+    "delivered",
+    "completed",
+    "dead_lettered",
+    "expired",
+    "throttled",
+]
+
+
 @dataclass(eq=False)
 class Entity:
     """A queue, topic or subscription that exists."""
@@ -85,7 +100,7 @@ class Entity:
     # Messages that came in since the start, pings apart.
     received: int = 0
     pings: int = 0
-    # What else happened since the start; a turn that fails may have counted too.
+    # What else happened since the start.
     delivered: int = 0
     completed: int = 0
     dead_lettered: int = 0
@@ -190,6 +205,11 @@ class Entity:
         """Whether it can be received from; a topic only from what it set aside."""
         return self.kind != "topic" or sub_queue is SubQueue.TRANSFER_DEAD_LETTER
 
+    def count(self, name: Counter, amount: int, undo_log: UndoLog) -> None:
+        """Raise a counter, until what was counted is undone."""
+        setattr(self, name, getattr(self, name) + amount)
+        undo_log.note(lambda: setattr(self, name, getattr(self, name) - amount))
+
     def container(self, sub_queue: SubQueue) -> int:
         """The store's container for the entity or one of its sub-queues."""
         return self.id + _SUB_QUEUES[sub_queue]
@@ -198,8 +218,9 @@ class Entity:
 class Entities:
     """All entities of one namespace."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, undo_log: UndoLog | None = None) -> None:
         self._store = store
+        self._undo_log = undo_log or UndoLog()
         self._by_key: dict[str, Entity] = {}
         self._by_id: dict[int, Entity] = {}
         # Entities of before a reload.
@@ -264,7 +285,9 @@ class Entities:
         body = _body(description, rules)
         number = self._store.insert_entity(kind, description.key, body, now_ms)
         row = EntityRow(number, kind, description.key, body, now_ms, now_ms)
-        return self._add(row)
+        entity = self._add(row)
+        self._undo_log.note(partial(self._forget, entity))
+        return entity
 
     def update(self, description: Description, turn: Turn) -> Entity:
         """Give an entity another description."""
@@ -275,6 +298,7 @@ class Entities:
         description = _dated(description, entity.description, turn.now_ms)
         if _rules(description) != _rules(entity.description):
             turn.rules_changed = True
+        self._undo_log.note(partial(_describe, entity, entity.description))
         entity.description = description
         entity.bucket = _bucket(description)
         self._save(entity, turn.now_ms)
@@ -289,6 +313,7 @@ class Entities:
             self._store.delete_entity(each.id)
         for each in gone:
             self._forget(each)
+            self._undo_log.note(partial(self._remember, each))
         # Claims on its name must not reach what is called so next.
         if entity.authorization_rules:
             turn.rules_changed = True
@@ -300,6 +325,13 @@ class Entities:
         if entity.topic is not None:
             name = entity.description.path.subscription or ""
             entity.topic.subscriptions.pop(name.lower(), None)
+
+    def _remember(self, entity: Entity) -> None:
+        self._by_key[entity.key] = entity
+        self._by_id[entity.id] = entity
+        if entity.topic is not None:
+            name = entity.description.path.subscription or ""
+            entity.topic.subscriptions[name.lower()] = entity
 
     def add_rule(self, entity: Entity, rule: RuleDescription, now_ms: int) -> None:
         """Add a rule to a subscription."""
@@ -313,8 +345,12 @@ class Entities:
             raise ArgumentOutOfRange(
                 f"A topic has at most {limits.FILTERS_PER_TOPIC_MAX} rules."
             )
+        self._note_rules(entity)
         entity.rules[rule.name.lower()] = compiled
         self._save(entity, now_ms)
+
+    def _note_rules(self, entity: Entity) -> None:
+        self._undo_log.note(partial(setattr, entity, "rules", dict(entity.rules)))
 
     def replace_rule(self, entity: Entity, rule: RuleDescription, now_ms: int) -> None:
         """Give a rule another filter or action."""
@@ -322,13 +358,16 @@ class Entities:
         compiled = Rule(rule)
         if rule.name.lower() not in entity.rules:
             raise EntityNotFound(f"{entity.name}/Rules/{rule.name}")
+        self._note_rules(entity)
         entity.rules[rule.name.lower()] = compiled
         self._save(entity, now_ms)
 
     def remove_rule(self, entity: Entity, name: str, now_ms: int) -> None:
         """Remove a rule from a subscription."""
-        if entity.rules.pop(name.lower(), None) is None:
+        if name.lower() not in entity.rules:
             raise EntityNotFound(f"{entity.name}/Rules/{name}")
+        self._note_rules(entity)
+        del entity.rules[name.lower()]
         self._save(entity, now_ms)
 
     def _check_targets(self, description: Description) -> None:
@@ -340,6 +379,7 @@ class Entities:
                 raise EntityNotFound(key)
 
     def _save(self, entity: Entity, now_ms: int) -> None:
+        self._undo_log.note(partial(setattr, entity, "updated_ms", entity.updated_ms))
         entity.updated_ms = now_ms
         rules = [rule.description for rule in entity.rules.values()]
         body = _body(entity.description, rules)
@@ -367,6 +407,11 @@ class Entities:
         self._by_key[row.key] = entity
         self._by_id[row.id] = entity
         return entity
+
+
+def _describe(entity: Entity, description: Description) -> None:
+    entity.description = description
+    entity.bucket = _bucket(description)
 
 
 def _rules(description: Description) -> tuple[AuthorizationRule, ...]:

@@ -341,6 +341,7 @@ class Host:
 
     def _hand_out(self, submissions: list[Submission], outcome: TurnOutcome) -> None:
         """The turn is on disk: tell everyone who waits for a part of it."""
+        self.namespace.undo_log.clear()
         for submission, answer in zip(submissions, outcome.answers, strict=True):
             if isinstance(answer, TwinbusError):
                 self._tell(submission.reply.failed, answer)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -36,7 +37,8 @@ from twinbus.server.broker.entities import Entities, Entity
 from twinbus.server.broker.letter import Letter
 from twinbus.server.broker.routing import Router, expiry
 from twinbus.server.broker.throttle import Bucket
-from twinbus.server.broker.turn import Turn
+from twinbus.server.broker.turn import Turn, answerable
+from twinbus.server.broker.undo import TurnPart, UndoLog
 from twinbus.store.base import (
     EndedLock,
     Lock,
@@ -75,18 +77,30 @@ class Namespace:
         self.store = store
         # What it was set up from, and what a reset brings back.
         self.config = NamespaceConfig(name)
-        self.entities = Entities(store)
+        # How to undo what a turn has changed in memory.
+        self.undo_log = UndoLog()
+        self.entities = Entities(store, self.undo_log)
         # The namespace's own authorization rules; those of entities are with them.
         self.rules = keys.load_rules(store)
         # Whether the emulator's documented key works beside them.
         self.dev_key = False
-        self.router = Router(store, self.entities)
+        self.router = Router(store, self.entities, self.undo_log)
+        # How often an unexpected error was met, by the place that raised it.
+        self.defects: Counter[str] = Counter()
         self._bucket = Bucket(rate) if rate is not None else None
         self._new_id = new_id
         self._idle_checked_ms = 0
 
+    def part(self, turn: Turn) -> TurnPart:
+        """Undo what happens inside if an exception ends it: rows, memory and effects.
+
+        A `StoreFault` undoes nothing here: then the turn is lost as a whole.
+        """
+        return TurnPart(self.store.savepoint(), self.undo_log, turn)
+
     def reload(self) -> None:
         """Read what is kept in memory anew from the store, after a rollback."""
+        self.undo_log.rollback()
         self.entities.reload()
         self.rules = keys.load_rules(self.store)
 
@@ -104,6 +118,7 @@ class Namespace:
     def change_rules(self, change: Callable[[Store], T], turn: Turn) -> T:
         """Let `change` write authorization rules of the namespace."""
         result = change(self.store)
+        self.undo_log.note(partial(setattr, self, "rules", self.rules))
         self.rules = keys.load_rules(self.store)
         turn.rules_changed = True
         return result
@@ -130,7 +145,7 @@ class Namespace:
             self.check_send(entity, messages, turn)
         if any(m.content_type == PING_CONTENT_TYPE for m in messages):
             return [self._send_or_ping(entity, m, turn) for m in messages]
-        entity.received += len(messages)
+        entity.count("received", len(messages), self.undo_log)
         self.store.touch(entity.id, turn.now_ms)
         self._name(messages)
         if self._is_plain(entity, messages):
@@ -140,7 +155,7 @@ class Namespace:
 
     def _send_or_ping(self, entity: Entity, message: Incoming, turn: Turn) -> int:
         if message.content_type == PING_CONTENT_TYPE:
-            entity.pings += 1
+            entity.count("pings", 1, self.undo_log)
             return 0
         return self.send(entity, [message], turn, checked=True)[0]
 
@@ -177,7 +192,11 @@ class Namespace:
                 "max_size_in_megabytes."
             )
         for bucket in (entity.bucket, self._bucket):
-            if bucket is not None and not bucket.take(len(messages), turn.now_ms):
+            if bucket is None:
+                continue
+            self.undo_log.note(partial(bucket.restore, bucket.state()))
+            if not bucket.take(len(messages), turn.now_ms):
+                # Not undone with the send: it was refused, and that is counted.
                 entity.throttled += len(messages)
                 raise BusyError(
                     f"More than {bucket.rate} messages a second. "
@@ -241,7 +260,7 @@ class Namespace:
         results = self.store.complete(locks, turn.now_ms)
         entity = self._entity_of(locks[0].id) if locks else None
         if entity is not None:
-            entity.completed += sum(results)
+            entity.count("completed", sum(results), self.undo_log)
         return results
 
     def abandon(self, lock: Lock, changes: dict[str, Any] | None, turn: Turn) -> None:
@@ -335,7 +354,28 @@ class Namespace:
     def _bury(self, stored: Stored, marks: dict[str, Any], turn: Turn) -> None:
         """Dead-letter a message because of its time or its count."""
         work = partial(self.router.dead_letter, stored, marks, turn)
-        self.router.work_off(stored, work, "dead-lettered", turn)
+        self._work_off(stored, work, "dead-lettered", turn)
+
+    def _work_off(
+        self, stored: Stored, work: Callable[[], None], deed: str, turn: Turn
+    ) -> None:
+        """Do what time asks for with one kept message; if that fails, set it aside.
+
+        No client waits for an answer here. Without this, the message would fail every
+        turn from now on, because time asks for the same again in each.
+        """
+        try:
+            with self.part(turn):
+                work()
+        except StoreFault:
+            raise
+        except Exception as error:
+            name = "no entity"
+            if (entity := self._entity_of(stored.id)) is not None:
+                name = entity.name
+            where = f"{stored.sequence} of {name}"
+            log.exception("message %s could not be %s; it is set aside", where, deed)
+            self.router.set_aside(stored, deed, error, turn)
 
     def unlock_session(self, container: int, grant: SessionGrant, turn: Turn) -> None:
         """A session's receiver is gone; what it held counts as delivered."""
@@ -346,24 +386,51 @@ class Namespace:
     # -- time ------------------------------------------------------------------------
 
     def tick(self, turn: Turn) -> bool:
-        """Work off what time has brought; True if there is more to do at once."""
-        store = self.store
-        locks = store.end_locks(turn.now_ms, limits.SWEEP_MAX)
-        self._returned(locks, turn)
-        sessions = self.end_sessions(turn)
-        expired = store.expired(turn.now_ms, limits.SWEEP_MAX)
-        for stored in expired:
-            self._expire(stored, turn)
-        due = store.due(turn.now_ms, limits.SWEEP_MAX)
-        for stored in due:
-            work = partial(self.router.activate, stored, turn)
-            self.router.work_off(stored, work, "enqueued at its time", turn)
+        """Work off what time has brought; True if there is more to do at once.
+
+        Each kind of work is a part: if one fails, the others are done all the same.
+        """
+        kinds = (self._end_locks, self.end_sessions, self._expire_all, self._activate)
+        most = max(self._count_part(work, turn) for work in kinds)
         # Also when the clock was set back.
         if abs(turn.now_ms - self._idle_checked_ms) >= limits.IDLE_CHECK_MS:
             self._idle_checked_ms = turn.now_ms
-            store.forget_duplicates(turn.now_ms)
-            self._delete_idle(turn)
-        return max(len(locks), sessions, len(expired), len(due)) >= limits.SWEEP_MAX
+            self._count_part(self._clean_up, turn)
+        return most >= limits.SWEEP_MAX
+
+    def _count_part(self, work: Callable[[Turn], int], turn: Turn) -> int:
+        """Do a part of the tick; returns how many items there were."""
+        try:
+            with self.part(turn):
+                return work(turn)
+        except StoreFault:
+            raise
+        except Exception as error:  # noqa: BLE001
+            answerable(error, self)
+            return 0
+
+    def _end_locks(self, turn: Turn) -> int:
+        locks = self.store.end_locks(turn.now_ms, limits.SWEEP_MAX)
+        self._returned(locks, turn)
+        return len(locks)
+
+    def _expire_all(self, turn: Turn) -> int:
+        expired = self.store.expired(turn.now_ms, limits.SWEEP_MAX)
+        for stored in expired:
+            self._expire(stored, turn)
+        return len(expired)
+
+    def _activate(self, turn: Turn) -> int:
+        due = self.store.due(turn.now_ms, limits.SWEEP_MAX)
+        for stored in due:
+            work = partial(self.router.activate, stored, turn)
+            self._work_off(stored, work, "enqueued at its time", turn)
+        return len(due)
+
+    def _clean_up(self, turn: Turn) -> int:
+        self.store.forget_duplicates(turn.now_ms)
+        self._delete_idle(turn)
+        return 0
 
     def end_sessions(self, turn: Turn) -> int:
         """Take back session locks whose time is over; their links are told later."""
@@ -381,7 +448,7 @@ class Namespace:
     def _expire(self, stored: Stored, turn: Turn) -> None:
         entity = self.entities.of_container(stored.container)
         if entity is not None:
-            entity.expired += 1
+            entity.count("expired", 1, self.undo_log)
         if entity is None or not entity.dead_letters_expired:
             self.store.remove([stored.id])
             return
@@ -409,7 +476,7 @@ class Namespace:
     def _delete_if_possible(self, entity: Entity, turn: Turn) -> None:
         """Delete an idle entity; one that cannot be is tried again at the next look."""
         try:
-            with self.store.savepoint():
+            with self.part(turn):
                 self.delete(entity.path, turn)
         except StoreFault:
             raise

@@ -9,8 +9,6 @@ the clock moves and that cannot be moved is set aside, so that the others can be
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from twinbus import limits
@@ -18,6 +16,7 @@ from twinbus.errors import FilterError, PeerError, StoreFault, TwinbusError
 from twinbus.server.broker.entities import Entities, Entity
 from twinbus.server.broker.letter import Letter, LetterView
 from twinbus.server.broker.turn import Turn
+from twinbus.server.broker.undo import UndoLog
 from twinbus.store.base import (
     DEAD_LETTER,
     TRANSFER_DEAD_LETTER,
@@ -72,13 +71,12 @@ def _with_marks(bare: bytes, marks: dict[str, Any]) -> bytes:
 class Router:
     """Moves letters into containers."""
 
-    def __init__(self, store: Store, entities: Entities) -> None:
+    def __init__(self, store: Store, entities: Entities, undo_log: UndoLog) -> None:
         self._store = store
         self._entities = entities
         # Copies of the message that is on its way now.
         self._copied = 0
-        # Inside `_part`: the entities that counted a dead-lettered message.
-        self._counted: list[Entity] | None = None
+        self._undo_log = undo_log
 
     def deliver(self, entity: Entity, letter: Letter, turn: Turn, hops: int = 0) -> int:
         """Bring a letter to a queue or topic; returns its number there.
@@ -147,7 +145,7 @@ class Router:
         """Keep a letter in one of the entity's dead-letter queues."""
         letter.scheduled_ms = None
         if which == DEAD_LETTER:
-            self._count_dead(entity)
+            entity.count("dead_lettered", 1, self._undo_log)
         turn.ready.add(entity.id + which)
         record = letter.record(None, None)
         return self._store.append(entity.id + which, [record], turn.now_ms)
@@ -168,59 +166,22 @@ class Router:
             self.bury(entity, letter, turn, DEAD_LETTER)
             return
         self._copied = 0
-        self._count_dead(entity)
+        entity.count("dead_lettered", 1, self._undo_log)
         letter.source = entity.name
         letter.deliveries = 0
         self._forward(entity, target, letter, turn, hops)
 
-    def _count_dead(self, entity: Entity) -> None:
-        entity.dead_lettered += 1
-        if self._counted is not None:
-            self._counted.append(entity)
-
     # -- messages that cannot be moved ---------------------------------------------
 
-    def work_off(
-        self, stored: Stored, work: Callable[[], None], deed: str, turn: Turn
+    def set_aside(
+        self, stored: Stored, deed: str, error: Exception, turn: Turn
     ) -> None:
-        """Do what time asks for with one kept message; if that fails, set it aside.
-
-        No client waits for an answer here. Without this, the message would fail every
-        turn from now on, because time asks for the same again in each.
-        """
-        try:
-            with self._part(turn):
-                work()
-        except StoreFault:
-            raise
-        except Exception as error:
-            entity = self._entities.of_container(stored.container)
-            name = "no entity" if entity is None else entity.name
-            where = f"{stored.sequence} of {name}"
-            log.exception("message %s could not be %s; it is set aside", where, deed)
-            self._store.remove([stored.id])
-            if entity is not None:
-                text = f"The message could not be {deed}. {error_text(error)}"
-                self._set_aside(entity, stored, text, turn)
-
-    @contextmanager
-    def _part(self, turn: Turn) -> Iterator[None]:
-        """Undo what happens inside, counts and ready containers too, if it fails."""
-        ready, turn.ready = turn.ready, set()
-        counted: list[Entity] = []
-        self._counted = counted
-        try:
-            with self._store.savepoint():
-                yield
-        except Exception:
-            turn.ready.clear()
-            for entity in counted:
-                entity.dead_lettered -= 1
-            raise
-        finally:
-            self._counted = None
-            ready |= turn.ready
-            turn.ready = ready
+        """Keep a message that could not be moved, with the reason."""
+        self._store.remove([stored.id])
+        entity = self._entities.of_container(stored.container)
+        if entity is not None:
+            text = f"The message could not be {deed}. {error_text(error)}"
+            self._set_aside(entity, stored, text, turn)
 
     def _set_aside(self, entity: Entity, stored: Stored, text: str, turn: Turn) -> None:
         """Keep a message in the entity's own dead-letter queue, and forward it nowhere.

@@ -17,6 +17,14 @@ class Bucket:
         self._level = float(rate)
         self._filled_ms: int | None = None
 
+    def state(self) -> tuple[float, int | None]:
+        """What `restore` brings back."""
+        return self._level, self._filled_ms
+
+    def restore(self, state: tuple[float, int | None]) -> None:
+        """What was taken since is given back."""
+        self._level, self._filled_ms = state
+
     def take(self, count: int, now_ms: int) -> bool:
         """Take `count` messages if the bucket has one at all left.
 

@@ -10,16 +10,21 @@ transaction open: the host commits it, and hands the outcome out only then.
 
 from __future__ import annotations
 
+import logging
+import traceback
+import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from twinbus import limits
-from twinbus.errors import StoreFault, TwinbusError
+from twinbus.errors import Bug, StoreFault, TwinbusError
 from twinbus.store.base import SessionEnded
 
 if TYPE_CHECKING:
     from twinbus.server.broker.namespace import Namespace
+
+log = logging.getLogger("twinbus.turn")
 
 T = TypeVar("T")
 
@@ -58,9 +63,46 @@ class Turn:
         # Bytes of messages taken for each connection.
         self.taken_bytes: dict[Room, int] = {}
 
+    def begin_part(self) -> PartEffects:
+        """Start a part; end it with `end_part`, or with `undo_part` if it failed."""
+        before = PartEffects(
+            self.ready,
+            len(self.ended_sessions),
+            len(self.deleted),
+            self.emptied,
+            self.rules_changed,
+        )
+        self.ready, self.emptied = set(), set()
+        return before
 
-# What a client wants done. It is called inside the transaction, and a `CallerError`
-# fails it alone; then it has changed nothing.
+    def end_part(self, before: PartEffects) -> None:
+        """The part happened."""
+        before.ready.update(self.ready)
+        self.ready = before.ready
+        before.emptied.update(self.emptied)
+        self.emptied = before.emptied
+
+    def undo_part(self, before: PartEffects) -> None:
+        """The part did not happen."""
+        self.ready, self.emptied = before.ready, before.emptied
+        del self.ended_sessions[before.ended_sessions :]
+        del self.deleted[before.deleted :]
+        self.rules_changed = before.rules_changed
+
+
+class PartEffects(NamedTuple):
+    """The effects of a turn when one of its parts began."""
+
+    ready: set[int]
+    ended_sessions: int
+    deleted: int
+    emptied: set[int]
+    rules_changed: bool
+
+
+# What a client wants done. It is called inside the transaction, in a part of its own:
+# if it raises, it fails alone, and nothing that it changed remains. One with an
+# attribute `divides` makes its own parts.
 Command = Callable[["Namespace", Turn], T]
 
 
@@ -92,6 +134,9 @@ class Want(Protocol):
 
     def take(self, namespace: Namespace, turn: Turn, share: int) -> Taken | None:
         """Take up to `share` messages, or a session; None leaves the want waiting."""
+
+    def refused(self, error: TwinbusError) -> Taken:
+        """What the consumer is given if taking failed."""
 
 
 @dataclass(slots=True)
@@ -132,11 +177,32 @@ def run(namespace: Namespace, work: Work) -> TurnOutcome:
 
 def _apply(command: Command[Any], namespace: Namespace, turn: Turn) -> Any:
     try:
-        return command(namespace, turn)
+        if getattr(command, "divides", False):
+            return command(namespace, turn)
+        with namespace.part(turn):
+            return command(namespace, turn)
     except StoreFault:
         raise
-    except TwinbusError as error:
+    except Exception as error:  # noqa: BLE001
+        return answerable(error, namespace)
+
+
+def answerable(error: Exception, namespace: Namespace) -> TwinbusError:
+    """The error that a client is told; an unexpected one is logged with an id.
+
+    The log has it once, and then at every tenfold count: a client may repeat it.
+    """
+    if isinstance(error, TwinbusError):
         return error
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{place.filename}:{place.lineno}"
+    namespace.defects[where] += 1
+    count = namespace.defects[where]
+    error_id = uuid.uuid4().hex[:8]
+    if count == 10 ** (len(str(count)) - 1):
+        text = "error %s in %s, met %d times at this place"
+        log.error(text, error_id, namespace.name, count, exc_info=error)
+    return Bug(f"The server failed. Its log says more; the error's id is {error_id}.")
 
 
 def _serve(namespace: Namespace, work: Work, turn: Turn) -> list[tuple[Want, Taken]]:
@@ -151,7 +217,17 @@ def _serve(namespace: Namespace, work: Work, turn: Turn) -> list[tuple[Want, Tak
         alone = len(wants) == 1
         share = limits.SHARE_ALONE_MESSAGES if alone else limits.SHARE_MESSAGES
         for want in wants:
-            taken = want.take(namespace, turn, share)
+            taken = _take(want, namespace, turn, share)
             if taken is not None:
                 served.append((want, taken))
     return served
+
+
+def _take(want: Want, namespace: Namespace, turn: Turn, share: int) -> Taken | None:
+    try:
+        with namespace.part(turn):
+            return want.take(namespace, turn, share)
+    except StoreFault:
+        raise
+    except Exception as error:  # noqa: BLE001
+        return want.refused(answerable(error, namespace))

@@ -98,6 +98,7 @@ def set_up(namespace: Namespace, config: NamespaceConfig, now_ms: int) -> None:
         namespace.config = config
         provision(namespace, config, turn)
         store.commit()
+        namespace.undo_log.clear()
     except BaseException:
         store.rollback()
         raise

@@ -18,6 +18,8 @@ from twinbus.store.queries import load
 _SQL = load("sqlite", "containers")
 
 Row: TypeAlias = tuple[int, int, int, int, int, int, int, int, int]
+# Counters as they were before; None where there was no container.
+Before: TypeAlias = dict[int, Row | None]
 
 
 class Container:
@@ -131,12 +133,12 @@ class Containers:
         """The transaction is durable."""
         self._before.clear()
 
-    def mark(self) -> dict[int, Row | None]:
+    def mark(self) -> Before:
         """Start a part of the transaction; `join` ends it with what this returned."""
         outer, self._before = self._before, {}
         return outer
 
-    def join(self, outer: dict[int, Row | None]) -> None:
+    def join(self, outer: Before) -> None:
         """End a part; `restore` undoes it if it is called before."""
         for key, row in self._before.items():
             # The value of before the whole transaction is the one to restore.

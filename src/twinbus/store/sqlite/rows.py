@@ -17,9 +17,10 @@ Knows nothing of the reasons for a move: those are in the modules that build on 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial, wraps
+from types import TracebackType
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from twinbus.errors import Bug, StoreFault
@@ -33,7 +34,7 @@ from twinbus.store.base import (
     Stored,
 )
 from twinbus.store.queries import load
-from twinbus.store.sqlite.containers import Containers
+from twinbus.store.sqlite.containers import Before, Containers
 from twinbus.store.sqlite.file import SqliteFile
 
 _SQL = load("sqlite", "messages", "locks", "sessions")
@@ -92,6 +93,33 @@ _as_stored: Callable[[Any], Stored] = partial(tuple.__new__, Stored)
 def stored(rows: list[Any]) -> list[Stored]:
     """Rows of a query with the columns of `Stored`."""
     return list(map(_as_stored, rows))
+
+
+class Savepoint:
+    """A part of the transaction (`Store.savepoint`); a class, since it is hot."""
+
+    __slots__ = ("_outer", "_rows")
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._outer: Before = {}
+
+    def __enter__(self) -> None:
+        self._outer = self._rows.begin_part()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self._rows.end_part(self._outer)
+        elif issubclass(kind, Exception) and not issubclass(kind, StoreFault):
+            self._rows.undo_part(self._outer)
+        else:
+            # The transaction is lost as a whole.
+            self._rows._containers.join(self._outer)
 
 
 class Rows:
@@ -161,30 +189,31 @@ class Rows:
         except sqlite3.Error as error:
             self._failed(error)
 
-    @contextmanager
-    def savepoint(self) -> Iterator[None]:
-        if not self._containers.in_transaction:
-            raise Bug("There is no transaction for a savepoint.")
-        passed_over_ms = self._passed_over_ms
-        self._run_guarded("SAVEPOINT part")
-        outer = self._containers.mark()
-        try:
-            yield
-            self._run_guarded("RELEASE part")
-        except StoreFault:
-            raise
-        except Exception:
-            self._containers.restore()
-            self._passed_over_ms = passed_over_ms
-            self._run_guarded("ROLLBACK TO part")
-            self._run_guarded("RELEASE part")
-            raise
-        finally:
-            self._containers.join(outer)
+    def savepoint(self) -> AbstractContextManager[None]:
+        return Savepoint(self)
 
     @guarded
-    def _run_guarded(self, statement: str) -> None:
-        self._run(statement)
+    def begin_part(self) -> Before:
+        """Start a part of the transaction; returns what `end_part` needs."""
+        if not self._containers.in_transaction:
+            raise Bug("There is no transaction for a savepoint.")
+        self._run("SAVEPOINT part")
+        return self._containers.mark()
+
+    @guarded
+    def end_part(self, outer: Before) -> None:
+        """The part happened."""
+        self._containers.join(outer)
+        self._run("RELEASE part")
+
+    @guarded
+    def undo_part(self, outer: Before) -> None:
+        """The part did not happen."""
+        self._containers.restore()
+        self._containers.join(outer)
+        self._passed_over_ms = -FOREVER_MS
+        self._run("ROLLBACK TO part")
+        self._run("RELEASE part")
 
     def recover(self) -> bool:
         if self._fault is None:

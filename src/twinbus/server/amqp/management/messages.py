@@ -136,7 +136,7 @@ def receive_deferred(call: Call) -> ManagementReply:
     # Removal locks too: another receiver may hold what is to be removed.
     nonce = store.lock_deferred(ids, until_ms, call.now_ms)
     messages = store.find(call.container, sequences)
-    call.entity.delivered += len(messages)
+    call.entity.count("delivered", len(messages), call.namespace.undo_log)
     if mode == _RECEIVE_AND_DELETE:
         store.complete([Lock(key, nonce) for key in ids], call.now_ms)
         shown = [{"message": render_stored(stored, None, None)} for stored in messages]

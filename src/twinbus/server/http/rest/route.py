@@ -143,7 +143,9 @@ class RestExchange(Exchange):
             messages = [read_single(headers, body)]
         send = Send(entity)
         send.deliveries.append(messages)
-        await self.host.run(send, len(body))
+        refused = await self.host.run(send, len(body))
+        for error in refused.values():
+            raise error
         headers_out = {"Content-Type": content_type} if content_type else {}
         return Response(status_code=201, headers=headers_out)
 
