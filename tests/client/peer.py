@@ -62,6 +62,8 @@ class Peer:
         self.port = 0
         self.connections: list[PeerConnection] = []
         self.tokens: list[str] = []
+        # Tokens that were put, answered or not.
+        self.claims_asked = 0
         # Called with each message before its outcome; it may do anything.
         self.on_message: Callable[[PeerConnection, Delivered], bool] | None = None
         self.idle_time_out: int | None = None
@@ -176,6 +178,7 @@ class PeerConnection(asyncio.Protocol):
         target: Any = delivery.link.peer_attach.target
         number = delivery.delivery_id
         if target.address == "$cbs":
+            peer.claims_asked += 1
             delivery.link.session.answer(number, number, ACCEPTED)
             if peer.passes(CBS_REPLY):
                 self._reply(delivery)
