@@ -257,7 +257,7 @@ class CredentialFailed(RemoteError):
     def __init__(self, text: str, *, refused: bool) -> None:
         condition = "amqp:unauthorized-access" if refused else "amqp:internal-error"
         super().__init__(condition, text)
-        # True: whoever gives tokens said no. False: it could not be asked.
+        # True: the token service said no. False: it could not be asked.
         self.refused = refused
 
 

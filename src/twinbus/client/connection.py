@@ -2,8 +2,8 @@
 
 One connection carries the links of any number of senders and receivers. Nothing runs
 in the background to bring a broken one back: the next call that needs it opens another,
-once for all who wait. Belongs to one event loop and one process, and says so to whoever
-uses it from another.
+once for all who wait. Belongs to one event loop and one process, and refuses calls from
+another.
 """
 
 from __future__ import annotations

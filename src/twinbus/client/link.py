@@ -2,7 +2,7 @@
 
 A link has a session of its own, so that nothing that happens to another can end it;
 only the two links of a `RequestPair` share one. It is attached once, and when it has
-ended its `failure` says why. Whoever needs it again attaches another.
+ended its `failure` says why. A caller that needs it again attaches another.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class LiveConnection:
 
     def __init__(self, endpoint: Endpoint, name: str) -> None:
         self.endpoint = endpoint
-        # Nobody else may have this name, nor the names of links that start with it.
+        # No other connection may have this name, nor links' names that start with it.
         self.engine = Engine(server=False, container_id=f"{name}-{uuid4().hex}")
         # Why the connection is no longer there.
         self.failure: RemoteError | None = None
@@ -139,7 +139,7 @@ class LiveConnection:
             self._beat.cancel()
         if not self._opened.done():
             self._opened.set_exception(failure)
-            # Nobody may be waiting: a caller that was cancelled does not ask.
+            # No caller may be waiting: one that was cancelled does not ask.
             self._opened.exception()
         if not self._closed.done():
             self._closed.set_result(None)

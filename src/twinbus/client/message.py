@@ -1,7 +1,7 @@
 """A message as it came: its bytes, and what the server wrote on them.
 
-The bytes stay as they are; header, annotations and properties are decoded when somebody
-asks, the body never. Settling is the receiver's business.
+The bytes stay as they are; header, annotations and properties are decoded when they are
+asked for, the body never. Settling is the receiver's business.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class Outcome:
             return future
         self.late = future.get_loop().create_future()
         future.set_exception(reason)
-        # Nobody may be waiting, and that is no mistake.
+        # No caller may be waiting, and that is no mistake.
         future.exception()
         return self.late
 

@@ -161,7 +161,7 @@ class _ReplyLink(LiveLink):
         return future
 
     def forget(self, key: str) -> None:
-        """Nobody waits for that reply any more."""
+        """No caller waits for that reply any more."""
         self._expected.pop(key, None)
 
     def on_delivered(self, delivery: Delivered) -> None:

@@ -22,7 +22,7 @@ of the caller, and its `Outcome` (`outcome.py`) ends as `send` would:
     outcome.future                 # a real future, for `asyncio.wait` and the like
     outcome.cancel()               # taken back if it was not sent, else forgotten; a
                                    # task that is cancelled while it awaits does this
-    late = outcome.leave(reason)   # whoever awaits it is raised `reason` now; the send
+    late = outcome.leave(reason)   # who awaits it is raised `reason`; the send
                                    # goes on until its own deadline, and `late`, another
                                    # future, ends as it does. Look at its exception.
 

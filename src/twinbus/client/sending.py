@@ -121,7 +121,7 @@ class SendLink(LiveLink):
             self._look_at(deadline.at)
         if self._waiting or self.link.credit <= 0 or self.live.full:
             self._waiting[sending] = None
-            # Nobody waits for it: if it was not sent it will not be.
+            # No caller waits for it: if it was not sent it will not be.
             sending.future.add_done_callback(lambda _: self._withdraw(sending))
         else:
             self._transfer(sending)

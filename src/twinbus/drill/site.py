@@ -1,8 +1,8 @@
 """The two servers of a drill, and what is done to the primary.
 
-Owns both processes and, for a cut, the proxy before the primary. Everybody who talks to
-the primary gets the same connection string, so a cut is one for all. The two servers
-start at the same time; the primary comes back with the data that it had.
+Owns both processes and, for a cut, the proxy before the primary. Every process that
+talks to the primary gets the same connection string, so a cut is one for all. The two
+servers start at the same time; the primary comes back with the data that it had.
 """
 
 from __future__ import annotations

@@ -344,7 +344,7 @@ def _check_first_deliveries(
         first = copy.grants[0]
         receive = first.receive
         if receive.mode == "deferred" or receive.delivery_count > 1:
-            # Somebody held it before, and we did not see it.
+            # Another receiver held it before, and we did not see it.
             continue
         link = (receive.process, receive.link)
         above = on_link.get(link)

@@ -7,7 +7,7 @@ through the primary and the backlog. From that, `check_paired` proves:
   * nothing that a paired sender accepted is lost: it was received, or it is found at
     the end in the primary or in a backlog queue;
   * a second copy has the same message id, and there is a reason for it: an outcome that
-    somebody never learnt;
+    its sender or the syphon never learnt;
   * it is never reported as accepted before a namespace has it;
   * no message is diverted unless its entity had failed over, in that process and at
     that time, and no entity fails over early or in spite of a success;

@@ -128,7 +128,7 @@ class Link:
 
     def write_flow(self, echo: bool = False) -> None:
         """Tell the peer where the link and its session stand."""
-        # Whoever asked for it has it now.
+        # The caller that asked for it has it now.
         self.echo = False
         self.session.write_flow(
             Flow(

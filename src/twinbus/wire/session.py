@@ -234,7 +234,7 @@ class Session:
             frames, count, link = self._blocked.popleft()
             self.connection.blocked_bytes -= len(frames)
             if link is not None and link.state is not LinkState.ATTACHED:
-                # Nobody is there any more to take it.
+                # The link is gone: it is dropped.
                 continue
             self._peer_window -= count
             self._frames_out = (self._frames_out + count) & _WRAP

@@ -3,7 +3,7 @@
 Owns one table, from what an error says (`classification.py`) to the class that the
 official client raises for the same, and what the caller can do about it. Where that
 client has no better word than `ServiceBusError`, a more exact class of its tree is
-taken, so that whoever catches the former still does. The error itself is the cause.
+taken, so that code that catches the former still does. The error itself is the cause.
 
 Mistakes in the caller's own code (`TypeError`, `ValueError`), errors of pairing, and
 what is an error of the Azure libraries already stay what they are.

@@ -95,7 +95,7 @@ class PairingView:
         return self._thread.run(status)
 
     def mark_healthy(self, path: str) -> None:
-        """Send to the primary again: somebody knows that the entity is well."""
+        """Send to the primary again: the caller knows that the entity is well."""
 
         async def mark_healthy() -> None:
             self.inner.mark_healthy(path)

@@ -7,7 +7,7 @@ Owns the rules that tie rows together, each in one place:
 * A session's `head` is at or below which none of its messages is ready; it is 0 while
   the session is not locked.
 * All unlocked messages expire after `_passed_over_ms`: those before are held by
-  somebody and were passed over by `expired`. So they are not looked at again and again.
+  receivers and were passed over by `expired`. So they are not looked at repeatedly.
 * A lock with the end `FOREVER_MS` is held as long as its session is, any other until
   its own end.
 
