@@ -243,7 +243,9 @@ _PROPERTIES = st.fixed_dictionaries(
         "correlation_id": _IDS,
         **dict.fromkeys(("content_type", "content_encoding"), _ASCII),
         **dict.fromkeys(
-            ("absolute_expiry_time", "creation_time"), st.integers(0, 2**45)
+            # Of a zero that client makes a section without any field.
+            ("absolute_expiry_time", "creation_time"),
+            st.integers(1, 2**45),
         ),
         **dict.fromkeys(("group_id", "reply_to_group_id"), _TEXT),
         "group_sequence": st.integers(0, 2**32 - 1),
