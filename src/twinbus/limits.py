@@ -385,6 +385,19 @@ DESTINATION_PAUSE_MS_MAX = 60_000
 PARKED_MESSAGES_MAX = 2_000
 # How much later a lock may really end than was reckoned when the message came in.
 LOCK_MARGIN_MS = 1_000
+# The longest pause before a ping after relapses, unless the ping interval is longer: a
+# sick entity costs one slow send in that time, and one that is well waits no longer.
+RELAPSE_PAUSE_MS_MAX = 5 * 60_000
+# When a send may count as failed because it is slow: above what a healthy service takes
+# for a full batch, and below the time after which an attempt ends anyway.
+SLOW_SEND_MS_MIN = 100
+SLOW_SEND_MS_MAX = 60_000
+# A caller's timeout that leaves an attempt no more than this says nothing about the
+# entity: the attempt does not count as a failure.
+COUNTED_ATTEMPT_MS_MIN = 1_000
+# What is kept of a caller's timeout for the backlog, at least, where one failure would
+# fail over; at most half of the time that is left.
+BACKLOG_RESERVE_MS_MIN = 1_000
 # A ping that a service stores all the same expires this soon.
 PING_TTL_MS = 1_000
 # Causes of an error that are looked at. Long chains are a defect, circular ones exist.

@@ -44,16 +44,18 @@ class Clock:
 
 @dataclass
 class Fault:
-    """From when to when something goes wrong, and how."""
+    """From when to when something goes wrong, how, and for which kind of message."""
 
     start_ms: int
     end_ms: int
     mode: str
+    sends: bool = True
+    pings: bool = True
 
 
 # What brings an entity nearer to failover, and what does not.
-COUNTED_MODES = ("refuse", "silence", "swallow", "late", "cut", "internal")
-OTHER_MODES = ("busy", "full")
+COUNTED_MODES = ("refuse", "silence", "swallow", "late", "cut", "internal", "slow")
+OTHER_MODES = ("busy", "full", "gone", "sluggish")
 QUEUE_MODES = ("refuse", "swallow", "cut", "gone", "busy")
 
 _ERRORS: dict[str, Callable[[], BaseException]] = {
@@ -65,8 +67,9 @@ _ERRORS: dict[str, Callable[[], BaseException]] = {
     "full": QuotaExceeded,
 }
 # The message is stored although no answer arrives, or not in time.
-_STORED = ("swallow", "late")
-_LATE_MS = 45_000
+_STORED = ("swallow", "late", "slow", "sluggish")
+# How much later than usual the message is accepted. Sluggish is still healthy.
+_LATE_MS = {"late": 45_000, "slow": 6_000, "sluggish": 700}
 
 
 class Target:
@@ -77,10 +80,11 @@ class Target:
         self.chance = chance
         self.faults = faults
 
-    def mode(self) -> str | None:
+    def mode(self, *, ping: bool = False) -> str | None:
         now_ms = self.clock.now_ms
         for fault in self.faults:
-            if fault.start_ms <= now_ms < fault.end_ms:
+            hit = fault.pings if ping else fault.sends
+            if hit and fault.start_ms <= now_ms < fault.end_ms:
                 return fault.mode
         return None
 
@@ -90,18 +94,25 @@ class Target:
             fault.start_ms < end_ms and start_ms < fault.end_ms for fault in self.faults
         )
 
+    def ping(self, answer: Answer) -> None:
+        """Take a ping, which is never stored; it fails independently of sends."""
+        self._take(lambda: None, answer, ping=True)
+
     def send(self, store: Callable[[], None], answer: Answer) -> None:
         """Take a message: it arrives a little later, and then the fault decides."""
+        self._take(store, answer, ping=False)
+
+    def _take(self, store: Callable[[], None], answer: Answer, *, ping: bool) -> None:
         latency_ms = self.chance.randint(1, 15)
 
         def arrive() -> None:
-            mode = self.mode()
+            mode = self.mode(ping=ping)
             if mode is None or mode in _STORED or (mode == "cut" and self.coin()):
                 store()
             if mode is None:
                 self.clock.after(latency_ms, lambda: answer(None))
-            elif mode == "late":
-                self.clock.after(_LATE_MS, lambda: answer(None))
+            elif mode in _LATE_MS:
+                self.clock.after(_LATE_MS[mode], lambda: answer(None))
             elif mode in _ERRORS:
                 error = _ERRORS[mode]()
                 self.clock.after(latency_ms, lambda: answer(error))
@@ -162,6 +173,11 @@ class BacklogQueue(Target):
         return chunk
 
 
+# Which of sends and pings a fault hits. Links that open while sends fail are the rule,
+# not the exception.
+HITS = ((True, True), (True, True), (True, False), (True, False), (False, True))
+
+
 def plan_faults(
     chance: Random, start_ms: int, modes: tuple[str, ...], most: int
 ) -> list[Fault]:
@@ -169,8 +185,11 @@ def plan_faults(
     faults = []
     at_ms = start_ms
     for _ in range(chance.randint(0, most)):
-        at_ms += int(chance.expovariate(1 / 15_000))
+        if chance.random() < 0.7:
+            at_ms += int(chance.expovariate(1 / 15_000))
         duration_ms = int(chance.expovariate(1 / chance.choice([500, 20_000, 90_000])))
-        faults.append(Fault(at_ms, at_ms + duration_ms, chance.choice(modes)))
+        fault = Fault(at_ms, at_ms + duration_ms, chance.choice(modes))
+        fault.sends, fault.pings = chance.choice(HITS)
+        faults.append(fault)
         at_ms += duration_ms
     return faults

@@ -23,7 +23,7 @@ PHASES = {
     "settle": "receivers take the rest",
     "judge": "the history is judged",
 }
-_WORST_FIRST = ("failed over", "suspect", "healthy")
+_WORST_FIRST = ("failed over", "refused", "probation", "suspect", "healthy")
 
 
 @dataclass(slots=True)

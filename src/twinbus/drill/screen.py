@@ -23,7 +23,13 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _BAR = 10
-_COLOURS = {"healthy": "green", "suspect": "yellow", "failed over": "red"}
+_COLOURS = {
+    "healthy": "green",
+    "suspect": "yellow",
+    "probation": "yellow",
+    "refused": "red",
+    "failed over": "red",
+}
 
 
 class LineScreen:

@@ -39,7 +39,9 @@ _STATES = {
     EventKind.SUSPECT: "suspect",
     EventKind.FAILED_OVER: "failed over",
     EventKind.RECOVERED: "healthy",
-    EventKind.FAILED_BACK: "healthy",
+    EventKind.RELAPSED: "failed over",
+    EventKind.REFUSED: "refused",
+    EventKind.FAILED_BACK: "probation",
 }
 
 

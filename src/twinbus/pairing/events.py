@@ -21,6 +21,8 @@ class EventKind(enum.Enum):
     PING_FAILED = "ping failed"
     PING_ACCEPTED = "ping accepted"
     FAILED_BACK = "failed back"
+    RELAPSED = "relapsed"
+    REFUSED = "refused"
     BACKLOG_QUEUE_OUT = "backlog queue out"
     BACKLOG_QUEUE_IN = "backlog queue in"
     BACKLOG_QUEUE_MISSING = "backlog queue missing"
@@ -37,6 +39,8 @@ _WARNINGS = frozenset(
         EventKind.SUSPECT,
         EventKind.FAILED_OVER,
         EventKind.PING_FAILED,
+        EventKind.RELAPSED,
+        EventKind.REFUSED,
         EventKind.BACKLOG_QUEUE_OUT,
         EventKind.BACKLOG_QUEUE_MISSING,
         EventKind.MESSAGE_TOO_LARGE,

@@ -49,6 +49,9 @@ class SendAvailabilityKeywords(TypedDict, total=False):
     primary_name: str | None
     # False: a send that fails while the entity is suspect raises, as it used to.
     hold_during_failover: bool
+    # A send to the primary that is not answered within this time counts as failed, and
+    # goes to the backlog when the entity fails over; None: however slow it is.
+    slow_send: Duration | None
     # Called with every event, in the order in which they happen.
     on_event: Callable[[PairingEvent], object] | None
     # Decides what counts; it answers None for what the table shall decide.
@@ -63,6 +66,7 @@ _DEFAULTS: SendAvailabilityKeywords = {
     "ping_primary_interval": DEFAULT_INTERVAL,
     "primary_name": None,
     "hold_during_failover": True,
+    "slow_send": None,
     "on_event": None,
     "classifier": None,
     "probe": None,
@@ -146,6 +150,16 @@ class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
         self.hold_during_failover = _flag(
             "hold_during_failover", values["hold_during_failover"]
         )
+        self._slow_send_ms = (
+            0
+            if values["slow_send"] is None
+            else _milliseconds(
+                "slow_send",
+                values["slow_send"],
+                limits.SLOW_SEND_MS_MIN,
+                limits.SLOW_SEND_MS_MAX,
+            )
+        )
         self.on_event = _callable("on_event", values["on_event"])
         self.classifier = _callable("classifier", values["classifier"])
         self.probe = _choice("probe", values["probe"], (None, *PROBES))
@@ -176,6 +190,13 @@ class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
         return timedelta(milliseconds=self._ping_interval_ms)
 
     @property
+    def slow_send(self) -> timedelta | None:
+        """When a send without an answer counts as failed; None: however slow it is."""
+        if not self._slow_send_ms:
+            return None
+        return timedelta(milliseconds=self._slow_send_ms)
+
+    @property
     def size_headroom(self) -> int:
         """How many bytes a message may grow on its way into a backlog queue.
 
@@ -189,6 +210,7 @@ class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
             failover_interval_ms=self._failover_interval_ms,
             ping_interval_ms=self._ping_interval_ms,
             hold=self.hold_during_failover,
+            slow_send_ms=self._slow_send_ms,
         )
 
 

@@ -29,10 +29,17 @@ class EntityStatus:
     held: int = 0
     counted_failures: int = 0
     failovers: int = 0
+    # Failed over again on probation, before a send was accepted.
+    relapses: int = 0
     diverted: int = 0
     pings: int = 0
     last_cause: str | None = None
     last_cause_ms: int | None = None
+
+    @property
+    def is_failed_over(self) -> bool:
+        """Whether the entity has failed over, and no send was accepted since."""
+        return self.state in ("failed over", "refused", "probation")
 
 
 @dataclass(frozen=True, slots=True)

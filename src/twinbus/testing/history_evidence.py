@@ -20,7 +20,9 @@ from twinbus.testing.events import SETTLEMENTS, Event, Recorder
 
 _SUSPECT = EventKind.SUSPECT.value
 _FAILED_OVER = EventKind.FAILED_OVER.value
-_ENDS = (EventKind.RECOVERED.value, EventKind.FAILED_BACK.value)
+_RELAPSED = EventKind.RELAPSED.value
+_RECOVERED = EventKind.RECOVERED.value
+_FAILED_BACK = EventKind.FAILED_BACK.value
 
 
 # -- what the pairs said -------------------------------------------------------------
@@ -43,6 +45,9 @@ class Span:
     # When it failed over, if it came to that.
     failed_over_at: float = NEVER
     end_at: float = NEVER
+    # It began with a failure on probation. Until a send is accepted, probation sends
+    # one message at a time to the primary, and the others to the backlog.
+    relapsed: bool = False
 
     @property
     def failed_over(self) -> bool:
@@ -64,12 +69,17 @@ class PairHealth:
     def _add(self, event: Event) -> None:
         spans = self._spans[event.process, event.queue.lower()]
         last = spans[-1] if spans and spans[-1].end_at == NEVER else None
-        if event.state in (_SUSPECT, _FAILED_OVER) and last is None:
-            last = Span(event.invoke_at)
+        begins = event.state in (_SUSPECT, _FAILED_OVER, _RELAPSED)
+        if begins and last is None:
+            last = Span(event.invoke_at, relapsed=event.state == _RELAPSED)
             spans.append(last)
-        if event.state == _FAILED_OVER and last:
+        if last is None:
+            return
+        if event.state in (_FAILED_OVER, _RELAPSED):
             last.failed_over_at = min(last.failed_over_at, event.invoke_at)
-        elif event.state in _ENDS and last:
+        elif event.state == _RECOVERED or (
+            event.state == _FAILED_BACK and not last.relapsed
+        ):
             last.end_at = event.invoke_at
 
     def spans(self) -> Iterator[tuple[str, str, Span]]:

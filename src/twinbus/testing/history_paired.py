@@ -314,6 +314,9 @@ def _check_diverted(case: _Case, verdict: HistoryVerdict) -> None:
         _check_one_diverted(case, event, verdict)
     for process, path, span in case.health.spans():
         took_ms = span.failed_over_at - span.start_at
+        if span.relapsed:
+            # It had failed over before, and no send was accepted since.
+            continue
         if took_ms + case.slack < case.rules.failover_interval_ms:
             text = f"{process} failed over {took_ms:.0f} ms after the first failure"
             verdict.convict("diverted", path, "", text)

@@ -83,8 +83,11 @@ class Pump:
 
     def _dead_letter(self, held: Held, outcome: DeadLetter) -> None:
         assert outcome.reason == "TTLExpiredException", outcome
+        self._set_aside(held)
+
+    def _set_aside(self, held: Held) -> None:
         stored = self.queue.messages.pop(held.sequence)
-        self.simulation.expired.add(id_of(stored.payload))
+        self.simulation.dead_lettered.add(id_of(stored.payload))
 
     def _send_next(self, group: list[tuple[Held, SendHome]]) -> None:
         """Send the messages for one destination, one after the other."""
@@ -135,7 +138,12 @@ class Pump:
             self._send_next(group[1:])
             return
         rest = after_failure(home.path, error)
-        assert not isinstance(rest, DeadLetter), error
+        if isinstance(rest, DeadLetter):
+            # The entity is missing: an administrator finds the message.
+            assert rest.reason == "DestinationNotFound", rest
+            self._set_aside(group[0][0])
+            self._send_next(group[1:])
+            return
         parked = [Held(each.sequence, until_ms) for each, _ in group]
         self.lanes.failed(home.path, rest, parked, error, self.clock.now_ms)
         self.simulation.figures["parked"] += len(parked)

@@ -54,6 +54,19 @@ def failed_over() -> EntityPolicy:
     return entity
 
 
+def on_probation(relapses: int = 0) -> EntityPolicy:
+    """Failed back at T0, after so many relapses."""
+    entity = failed_over()
+    ping_id = 1
+    for _ in range(relapses):
+        entity.ping_ended(ping_id, None, None, T0)
+        fail(entity, T0, entity.begin())
+        ping_id += 1
+    entity.ping_ended(ping_id, None, None, T0)
+    assert entity.state is EntityState.PROBATION
+    return entity
+
+
 def deciding() -> EntityPolicy:
     """The timer fired after silence."""
     entity = suspect(make())

@@ -28,8 +28,10 @@ class Sender:
         hold: bool = True,
         queues: int = 2,
         budget: HoldBudget | None = None,
+        *,
+        slow_send_ms: int = 0,
     ) -> None:
-        settings = PolicySettings(interval_ms, 60_000, hold)
+        settings = PolicySettings(interval_ms, 60_000, hold, slow_send_ms)
         self.entity = EntityPolicy("orders", settings, budget or HoldBudget())
         self.rotation = Rotation("contoso", range(queues), Random(1).randrange)
         self.rules = SendRules(self.rotation, lambda: 0.0)

@@ -26,6 +26,19 @@ factory share. This page is made from the table in
 * **deciding**: the timer fired, but no send has failed since it started. A ping finds
   out whether that was only a blip. `status()` shows this state as suspect.
 * **failed over**: sends go to a backlog queue. Pings ask whether the entity is back.
+* **refused**: as failed over, but a ping was answered: the entity is missing, disabled
+  or closed to this client. A send raises that answer, as it would on a healthy entity;
+  in a backlog queue it could only be dead-lettered.
+* **probation**: the entity failed back, and no send was accepted since. Sends go to the
+  primary. The first one that is accepted ends the probation. The first one that fails
+  is a relapse: the entity fails over at once, and that send goes to the backlog in the
+  same call. After a relapse the next ping waits for a pause that doubles, from the ping
+  interval to five minutes (or the ping interval, if that is longer), and probation
+  admits one send at a time; the others go on to the backlog until that one is accepted.
+
+Only a send that began on probation ends it. One that is accepted *late*, after its call
+was diverted or slower than `slow_send`, leads at most to probation, and after a relapse
+it changes nothing.
 """
 
 

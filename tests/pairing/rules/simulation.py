@@ -7,7 +7,13 @@ and the invariants that hold whatever happens. One seed is one run, always the s
   * duplicates only where an outcome was unknown, and with the same id.
   * no healthy entity is diverted: no failover before the interval is over without a
     success, and none at all without a counted failure.
-  * an entity that works again has failed back within one ping interval.
+  * an entity that works again has failed back within one ping interval, or within the
+    pause after its relapses.
+  * no flapping: from a failback to the next failover a send was accepted, or the entity
+    relapsed; after a relapse it fails back no sooner than its pause, which doubles, and
+    one send at a time is on trial.
+  * a send that is slower than `slow_send` is counted; one that the primary refuses is
+    not diverted; one whose timeout has room for it reaches a backlog that is well.
   * every call ends, and by its deadline; nothing stays held.
   * what one backlog queue holds for one entity comes home in order, unless a syphon
     died.
@@ -16,6 +22,7 @@ and the invariants that hold whatever happens. One seed is one run, always the s
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from random import Random
 from typing import Any
@@ -33,7 +40,7 @@ from tests.pairing.world import (
     plan_faults,
 )
 from twinbus.errors import Disconnected
-from twinbus.pairing.events import EventKind
+from twinbus.pairing.events import EventKind, PairingEvent
 from twinbus.pairing.rules import envelope
 from twinbus.pairing.rules.classification import verdict_of
 from twinbus.pairing.rules.decisions import (
@@ -79,9 +86,9 @@ class Simulation:
         chance = self.chance
         self.ping_ms = chance.choice([1_000, 10_000, 60_000])
         self.interval_ms = chance.choice([0, 0, 1_000, 10_000, 60_000])
-        settings = PolicySettings(
-            self.interval_ms, self.ping_ms, hold=chance.random() < 0.85
-        )
+        self.slow_ms = chance.choice([0, 0, 2_000])
+        hold = chance.random() < 0.85
+        settings = PolicySettings(self.interval_ms, self.ping_ms, hold, self.slow_ms)
         self.policy = PairingPolicy(settings)
         names = ["a", "b", "c"][: chance.randint(1, 3)]
         self.entities = {name: self._entity() for name in names}
@@ -97,17 +104,30 @@ class Simulation:
         self.unknown: Counter[str] = Counter()
         self.last_accepted: dict[str, int] = {}
         self.suspect_since: dict[str, int] = {}
-        self.expired: set[str] = set()
+        self.flaps = {
+            name: Flaps(self.ping_ms, self._backlog_takes) for name in self.entities
+        }
+        # In a dead-letter queue: too late, or the entity was missing.
+        self.dead_lettered: set[str] = set()
         self.figures: Counter[str] = Counter()
+
+    def _backlog_takes(self) -> bool:
+        return any(map(self.rotation.is_in, range(len(self.queues))))
 
     def _targets(self) -> list[Target]:
         return [*self.entities.values(), *self.queues]
 
     def _entity(self) -> Entity:
         kind = self.chance.random()
-        modes = COUNTED_MODES if kind < 0.7 else OTHER_MODES
+        modes: tuple[str, ...] = COUNTED_MODES if kind < 0.6 else OTHER_MODES
+        if kind < 0.2:
+            modes += OTHER_MODES
         most = 0 if kind > 0.9 else 3
         faults = plan_faults(self.chance, self.start_ms, modes, most)
+        if faults and self.chance.random() < 0.1:
+            # It is deleted in an outage, and made again some time later.
+            last_ms = faults[-1].end_ms
+            faults.append(Fault(last_ms, last_ms + 90_000, "gone"))
         return Entity(self.clock, self.chance, faults)
 
     def _queue(self) -> BacklogQueue:
@@ -172,7 +192,7 @@ class Simulation:
             self.apply(policy.ping_ended(decision.ping_id, verdict, error, now_ms))
 
         self.figures["pings"] += 1
-        self.entities[decision.key].send(lambda: None, end)
+        self.entities[decision.key].ping(end)
         self.clock.after(decision.timeout_ms, lambda: end(TimeoutError()))
 
     def _probe(self, index: int) -> None:
@@ -187,10 +207,12 @@ class Simulation:
 
     def _check_event(self, decision: Tell) -> None:
         event = decision.event
+        if event.path in self.flaps:
+            self.flaps[event.path].note(event)
+        self.figures[event.kind.value] += 1
         if event.kind is EventKind.SUSPECT:
             self.suspect_since[event.path] = event.at_ms
         elif event.kind is EventKind.FAILED_OVER:
-            self.figures["failovers"] += 1
             since_ms = self.suspect_since.get(event.path, event.at_ms)
             if self.interval_ms:
                 assert event.at_ms - since_ms >= self.interval_ms, "too early"
@@ -208,9 +230,24 @@ class Simulation:
             policy = self.policy.entity(name)
             since_ms = policy.status().since_ms or 0
             stuck = policy.state is EntityState.FAILED_OVER and since_ms <= fault.end_ms
+            pause_ms = self.flaps[name].pause_ms
+            if stuck and pause_ms > self.ping_ms:
+                # The first ping after a relapse is the one that waits longer.
+                stuck = self.clock.now_ms > since_ms + pause_ms + self.ping_ms
             assert not stuck, "did not fail back within one ping interval"
 
         self.clock.at(check_ms, check)
+
+    def must_succeed(self, run: Run) -> bool:
+        """Whether a send ends well, in the primary or in the backlog."""
+        modes = {fault.mode for fault in run.primary.faults}
+        return (
+            run.timeout_ms >= 3_000
+            and self.interval_ms == 0
+            and self.policy.settings.hold
+            and not any(queue.faults for queue in self.queues)
+            and modes <= set(COUNTED_MODES)
+        )
 
     def _check_end(self) -> None:
         assert self.sends_left == 0, "a call never ended"
@@ -220,16 +257,75 @@ class Simulation:
             assert not queue.messages, "the backlog is not home"
         for run in self.runs:
             copies = run.primary.copies.get(run.message_id, 0)
-            if run.result == "done" and run.message_id not in self.expired:
+            if run.result == "done" and run.message_id not in self.dead_lettered:
                 assert copies, f"{run.message_id} is lost"
             allowed = 1 + self.unknown[run.message_id]
             assert copies <= allowed, f"{run.message_id}: {copies} copies"
+            if self.must_succeed(run):
+                assert run.result != "raised", "raised, and the backlog was well"
             self.figures[run.result] += 1
             self.figures["duplicates"] += max(copies - 1, 0)
         if not self.syphons_die:
             for entity in self.entities.values():
                 for numbers in entity.home.values():
                     assert numbers == sorted(numbers), "out of order"
+
+
+class Flaps:
+    """What is allowed to follow what, for one entity."""
+
+    def __init__(self, ping_ms: int, backlog_takes: Callable[[], bool]) -> None:
+        self._ping_ms = ping_ms
+        # Without a backlog queue, every send is on trial.
+        self.backlog_takes = backlog_takes
+        # Failed back, and no send was accepted since.
+        self.on_probation = False
+        self.relapses = 0
+        self._relapsed_ms = 0
+        # The last ping was answered so.
+        self.refused = False
+        # Attempts of this probation that have no answer.
+        self.on_trial: set[_Attempt] = set()
+
+    @property
+    def pause_ms(self) -> int:
+        """How long the first ping after the last relapse waits."""
+        if not self.relapses:
+            return 0
+        return min(self._ping_ms << (self.relapses - 1), max(self._ping_ms, 300_000))
+
+    def note(self, event: PairingEvent) -> None:
+        kind = event.kind
+        if kind is EventKind.REFUSED:
+            self.refused = True
+        elif kind is not EventKind.PING_FAILED:
+            self.refused = False
+        if kind in (EventKind.SUSPECT, EventKind.FAILED_OVER):
+            assert not self.on_probation, "no send was accepted since it failed back"
+        elif kind is EventKind.RELAPSED:
+            self.relapses += 1
+            self._relapsed_ms = event.at_ms
+            self.on_probation = False
+            self.on_trial.clear()
+        elif kind is EventKind.FAILED_BACK:
+            self.on_probation = True
+            early = event.at_ms < self._relapsed_ms + self.pause_ms
+            assert not early, "failed back before the pause after a relapse was over"
+        elif kind is EventKind.RECOVERED:
+            self.on_probation = False
+            self.relapses = 0
+            self.on_trial.clear()
+
+    def begin(self, attempt: _Attempt) -> None:
+        """A send to the primary begins."""
+        if self.on_probation:
+            alone = not (self.relapses and self.on_trial)
+            assert alone or not self.backlog_takes(), "two sends are on trial"
+            self.on_trial.add(attempt)
+
+    def end(self, attempt: _Attempt) -> None:
+        """It has an answer, or its caller has left."""
+        self.on_trial.discard(attempt)
 
 
 class Sender:
@@ -266,8 +362,9 @@ def is_unknown(error: BaseException) -> bool:
 class _Attempt:
     """A send to the primary or to a queue that may be answered more than once."""
 
-    def __init__(self, token: int) -> None:
+    def __init__(self, token: int, now_ms: int) -> None:
         self.token = token
+        self.begun_ms = now_ms
         self.answered = False
 
 
@@ -283,9 +380,10 @@ class Run:
         ttl_ms = chance.choice([None, None, None, 200_000])
         self.payload = encode_message(b"body", {0: message_id}, ttl_ms)
         self.deadline_ms: int | None = None
+        self.timeout_ms = 0
         if chance.random() < 0.3:
-            timeout_ms = chance.choice([100, 15_000, 100_000])
-            self.deadline_ms = self.clock.now_ms + timeout_ms
+            self.timeout_ms = chance.choice([100, 600, 3_000, 15_000, 100_000])
+            self.deadline_ms = self.clock.now_ms + self.timeout_ms
         self.call = SendCall(
             self.simulation.rules,
             self.entity,
@@ -295,6 +393,8 @@ class Run:
         )
         self.call.on_wake = self.wake
         self.on_fast_path = False
+        # Its message has gone to a backlog queue.
+        self.diverted = False
         self.attempt: _Attempt | None = None
         self.generation = 0
         self.result = ""
@@ -304,12 +404,19 @@ class Run:
         return self.simulation.clock
 
     @property
+    def flaps(self) -> Flaps:
+        return self.simulation.flaps[self.entity.key]
+
+    @property
     def is_outside_the_line(self) -> bool:
         place = self.call._place
         return not self.result and not (place is not None and place.standing)
 
     def start(self) -> None:
-        if self.entity.direct:
+        careful = self.entity.slow_send_ms or (
+            self.deadline_ms and self.entity.fails_over_at_once
+        )
+        if self.entity.direct and not careful:
             self.on_fast_path = True
             end_ms = self.clock.now_ms + self.simulation.rules.attempt_ms
             self._try_primary(min(end_ms, self.deadline_ms or end_ms))
@@ -330,6 +437,8 @@ class Run:
             return
         self.simulation.unknown[self.message_id] += 1
         self.simulation.apply(self.call.cancelled())
+        if self.attempt is not None:
+            self.flaps.end(self.attempt)
         self._finish("cancelled")
 
     def _finish(self, result: str) -> None:
@@ -343,13 +452,13 @@ class Run:
         step = turn.step
         self.simulation.apply(turn.decisions)
         if isinstance(step, Wait):
-            # While an attempt is under way, it has a deadline of its own.
-            if self.attempt is None:
-                self._wait(step.until_ms)
+            self._wait(step.until_ms)
             return
         self.generation += 1
         if isinstance(step, TryPrimary):
             self._try_primary(step.deadline_ms)
+            if step.slow_ms is not None:
+                self._wait(step.slow_ms)
         elif isinstance(step, TryBacklog):
             self._try_backlog(step)
         elif isinstance(step, Done):
@@ -372,7 +481,8 @@ class Run:
     # -- the primary ---------------------------------------------------------------
 
     def _try_primary(self, deadline_ms: int) -> None:
-        attempt = self.attempt = _Attempt(self.call.attempt)
+        attempt = self.attempt = _Attempt(self.call.attempt, self.clock.now_ms)
+        self.flaps.begin(attempt)
         self.primary.send(
             lambda: self.primary.store(self.message_id),
             lambda error: self._primary_answered(attempt, error),
@@ -383,7 +493,10 @@ class Run:
     def _primary_answered(self, attempt: _Attempt, error: Any) -> None:
         now_ms = self.clock.now_ms
         again, attempt.answered = attempt.answered, True
-        if error is None:
+        self.flaps.end(attempt)
+        self._check_slow(attempt, again)
+        late = self.diverted or self.call.is_slow
+        if error is None and not late:
             self.simulation.note_accepted(self.entity.key)
         elif not again and is_unknown(error):
             self.simulation.unknown[self.message_id] += 1
@@ -392,32 +505,46 @@ class Run:
             self._tell_entity(0 if again else attempt.token, error, again)
             return
         self.attempt = None
-        self.on_fast_path = False
+        fast, self.on_fast_path = self.on_fast_path, False
         if error is None:
             self._do(self.call.primary_accepted(now_ms))
+        elif fast:
+            attempt_ms = self.timeout_ms or self.simulation.rules.attempt_ms
+            self._do(self.call.fast_path_failed(error, now_ms, attempt_ms))
         else:
             self._do(self.call.primary_failed(error, now_ms))
+
+    def _check_slow(self, attempt: _Attempt, again: bool) -> None:
+        slow_ms, now_ms = self.simulation.slow_ms, self.clock.now_ms
+        waits = self.attempt is attempt and not self.result and not again
+        if slow_ms and waits and now_ms > attempt.begun_ms + slow_ms:
+            assert self.call.is_slow, "a slow send is not counted"
 
     def _tell_entity(self, token: int, error: Any, again: bool) -> None:
         now_ms = self.clock.now_ms
         if error is None:
-            self.simulation.apply(self.entity.accepted(token, now_ms))
+            late = self.diverted or self.call.is_slow
+            self.simulation.apply(self.entity.accepted(token, now_ms, late=late))
         elif not again:
-            verdict = verdict_of(error)
-            self.simulation.apply(self.entity.failed(token, verdict, error, now_ms))
+            self.entity.forgotten(token)
 
     # -- the backlog ---------------------------------------------------------------
 
     def _try_backlog(self, step: TryBacklog) -> None:
-        assert self.entity.state is EntityState.FAILED_OVER, (
+        state = self.entity.state
+        assert not self.flaps.refused, "diverted what the primary refuses"
+        on_trial = state is EntityState.PROBATION and self.flaps.relapses > 0
+        assert state is EntityState.FAILED_OVER or on_trial, (
             "a healthy entity is diverted"
         )
+        self.diverted = True
         if self.attempt is not None:
+            self.flaps.end(self.attempt)
             self.attempt = None
             self.simulation.unknown[self.message_id] += 1
         queue = self.simulation.queues[step.index]
         payload = envelope.divert(self.payload, self.entity.path, self.clock.now_ms)
-        attempt = self.attempt = _Attempt(0)
+        attempt = self.attempt = _Attempt(0, self.clock.now_ms)
         self.simulation.figures["diverted"] += 1
         queue.send(
             lambda: queue.store(payload),

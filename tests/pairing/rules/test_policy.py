@@ -253,7 +253,8 @@ def test_an_accepted_ping_fails_back() -> None:
 
     decisions = entity.ping_ended(1, None, None, T0 + 5)
 
-    assert entity.direct
+    assert entity.state is EntityState.PROBATION
+    assert not entity.diverts
     assert told(decisions) == [EventKind.PING_ACCEPTED, EventKind.FAILED_BACK]
     assert Resume("orders") in decisions
 
@@ -270,9 +271,9 @@ def test_a_ping_that_is_not_accepted_does_not_fail_back(verdict: Verdict) -> Non
 def test_a_late_primary_success_fails_back() -> None:
     entity = failed_over()
 
-    decisions = entity.accepted(0, T0 + 5)
+    decisions = entity.accepted(0, T0 + 5, late=True)
 
-    assert entity.direct
+    assert entity.state is EntityState.PROBATION
     assert told(decisions) == [EventKind.FAILED_BACK]
     assert StopPinging("orders", 1) in decisions
 
@@ -381,14 +382,21 @@ def test_inputs_outside_the_table_change_nothing() -> None:
         assert entity.state is state
 
 
-def test_only_acceptance_and_mark_healthy_end_a_failover() -> None:
+@pytest.mark.parametrize("over", [EntityState.FAILED_OVER, EntityState.REFUSED])
+def test_only_acceptance_and_mark_healthy_end_a_failover(over: EntityState) -> None:
     ways = {
-        happened
+        happened: move.to
         for (state, happened), move in TRANSITIONS.items()
-        if state is EntityState.FAILED_OVER and move.to is not EntityState.FAILED_OVER
+        if state is over
+        and move.to not in (EntityState.FAILED_OVER, EntityState.REFUSED)
     }
 
-    assert ways == {Input.ACCEPTED, Input.PING_ACCEPTED, Input.MARKED_HEALTHY}
+    assert ways == {
+        Input.ACCEPTED: EntityState.PROBATION,
+        Input.ACCEPTED_LATE: EntityState.PROBATION,
+        Input.PING_ACCEPTED: EntityState.PROBATION,
+        Input.MARKED_HEALTHY: EntityState.HEALTHY,
+    }
 
 
 def test_every_state_can_be_reached_and_left() -> None:

@@ -105,11 +105,12 @@ def test_status_counts_failovers_pings_and_diverted_messages() -> None:
     entity.diverted(3)
     entity.ping_ended(1, COUNTED, LOST, T0 + 5)
     entity.ping_ended(2, None, None, T0 + 60_000)
-    fail(entity, T0 + 70_000)
+    fail(entity, T0 + 70_000, entity.begin())
 
     shown = entity.status()
 
-    assert (shown.failovers, shown.pings, shown.diverted) == (2, 2, 3)
+    assert (shown.failovers, shown.relapses, shown.pings) == (1, 1, 2)
+    assert shown.diverted == 3
     assert shown.state == "failed over"
 
 

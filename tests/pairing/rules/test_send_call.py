@@ -106,11 +106,11 @@ def test_a_held_send_raises_when_the_callers_timeout_ends() -> None:
 
 def test_an_attempt_that_the_callers_timeout_ends_counts_and_raises() -> None:
     sender = Sender()
-    call = sender.call(T0 + 1_000)
+    call = sender.call(T0 + 2_000)
     call.start(T0)
     error = TimeoutError()
 
-    turn = call.primary_failed(error, T0 + 1_000)
+    turn = call.primary_failed(error, T0 + 2_000)
 
     assert turn.step == GiveUp(error, timed_out=True)
     assert sender.entity.state is EntityState.SUSPECT
@@ -151,8 +151,8 @@ def test_an_attempt_without_an_answer_moves_to_the_backlog_on_failover() -> None
     turn = call.woken(T0 + 60_000)
 
     assert isinstance(turn.step, TryBacklog)
-    sender.entity.accepted(call.attempt, T0 + 60_001)
-    assert sender.entity.direct
+    sender.entity.accepted(call.attempt, T0 + 60_001, late=True)
+    assert sender.entity.state is EntityState.PROBATION
 
 
 def test_a_send_on_the_fast_path_moves_to_the_backlog_too() -> None:

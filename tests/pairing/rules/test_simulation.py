@@ -13,7 +13,13 @@ from twinbus.pairing.events import EventKind
 from twinbus.pairing.rules import policy, send_call
 from twinbus.pairing.rules.classification import Verdict
 from twinbus.pairing.rules.decisions import Decision
-from twinbus.pairing.rules.policy import EntityState, Input, Move, PolicyAction
+from twinbus.pairing.rules.policy import (
+    EntityPolicy,
+    EntityState,
+    Input,
+    Move,
+    PolicyAction,
+)
 from twinbus.pairing.rules.send_call import SendCall
 from twinbus.pairing.rules.syphon_rules import Lanes
 
@@ -34,8 +40,8 @@ def run_seeds(first: int, count: int) -> Counter[str]:
 def assert_all_was_seen(figures: Counter[str]) -> None:
     """A simulation in which nothing happens proves nothing."""
     expected = {
-        *("done", "raised", "cancelled", "failovers", "diverted", "moved", "parked"),
-        *("duplicates", "pings", "syphon deaths"),
+        *("done", "raised", "cancelled", "failed over", "diverted", "moved", "parked"),
+        *("duplicates", "pings", "syphon deaths", "relapsed", "refused", "recovered"),
     }
     assert set(figures) >= expected, figures
 
@@ -79,9 +85,37 @@ def deaf(moves: Moves) -> None:
     moves[EntityState.FAILED_OVER, Input.PING_ACCEPTED] = stay
 
 
+def trusting(moves: Moves) -> None:
+    """Takes an accepted ping for proof that sends are accepted."""
+    for state in (EntityState.FAILED_OVER, EntityState.REFUSED):
+        for happened in (Input.ACCEPTED, Input.ACCEPTED_LATE, Input.PING_ACCEPTED):
+            actions = (PolicyAction.STOP_PINGING, PolicyAction.RESUME)
+            events = (EventKind.FAILED_BACK,)
+            moves[state, happened] = Move(EntityState.HEALTHY, actions, events)
+
+
+def hasty(moves: Moves) -> None:
+    """Pings at once after a relapse."""
+    moves[EntityState.PROBATION, Input.FAILED] = Move(
+        EntityState.FAILED_OVER,
+        (PolicyAction.PING_NOW, PolicyAction.DIVERT),
+        (EventKind.RELAPSED,),
+    )
+
+
+def hoarding(moves: Moves) -> None:
+    """Goes on to divert what the primary refuses."""
+    moves[EntityState.FAILED_OVER, Input.PING_REFUSED] = Move(
+        EntityState.FAILED_OVER, (PolicyAction.PING_NEXT,), (EventKind.REFUSED,)
+    )
+
+
 @pytest.mark.parametrize(
     ("mutate", "crime"),
     [
+        (trusting, "no send was accepted since"),
+        (hasty, "before the pause after a relapse"),
+        (hoarding, "diverted what the primary refuses"),
         (impatient, "too early"),
         (forgetful, "there was a success"),
         (deaf, "did not fail back"),
@@ -95,7 +129,7 @@ def test_the_simulation_detects_a_broken_table(
     monkeypatch.setattr(policy, "TRANSITIONS", moves)
 
     with pytest.raises(AssertionError, match=crime):
-        run_seeds(0, 300)
+        run_seeds(0, 1_000)
 
 
 def always(*_: object) -> bool:
@@ -112,9 +146,32 @@ def keeps_its_place(self: SendCall) -> list[Decision]:
     return []
 
 
+def believes_late_answers(
+    self: EntityPolicy, attempt: int, now_ms: int, *, late: bool = False
+) -> list[Decision]:
+    del late
+    since = self._end(attempt)
+    if self.state is EntityState.PROBATION and not since:
+        return []
+    return self._apply(Input.ACCEPTED, now_ms, None)
+
+
+def keeps_no_reserve(self: SendCall, now_ms: int) -> int:
+    return self._until(now_ms + self._rules.attempt_ms)
+
+
+def never(*_: object) -> bool:
+    return False
+
+
 @pytest.mark.parametrize(
     ("owner", "name", "broken", "crime"),
     [
+        (EntityPolicy, "diverts", property(never), "two sends are on trial"),
+        (EntityPolicy, "accepted", believes_late_answers, "before the pause"),
+        (EntityPolicy, "slow_send_ms", 0, "a slow send is not counted"),
+        (SendCall, "_attempt_end", keeps_no_reserve, "and the backlog was well"),
+        (SendCall, "_was_cut_short", never, "nothing was wrong"),
         (Lanes, "may_send", always, "out of order"),
         (send_call, "verdict_of", counts_everything, "nothing was wrong"),
         (SendCall, "_leave", keeps_its_place, "not come to an end"),
@@ -130,7 +187,7 @@ def test_the_simulation_detects_a_broken_rule(
     monkeypatch.setattr(owner, name, broken)
 
     with pytest.raises(AssertionError, match=crime):
-        run_seeds(0, 300)
+        run_seeds(0, 1_000)
 
 
 def test_the_simulation_detects_a_message_never_stored(
@@ -139,4 +196,4 @@ def test_the_simulation_detects_a_message_never_stored(
     monkeypatch.setattr(BacklogQueue, "store", lambda *_: None)
 
     with pytest.raises(AssertionError, match="is lost"):
-        run_seeds(0, 300)
+        run_seeds(0, 1_000)

@@ -13,6 +13,7 @@ import enum
 from collections.abc import Collection
 
 from twinbus import limits
+from twinbus.pairing.rules.retry import Backoff
 from twinbus.wire.message.names import PING_CAPABILITY, PING_CONTENT_TYPE
 from twinbus.wire.message.sections import (
     CONTENT_TYPE,
@@ -52,9 +53,19 @@ def next_ping_ms(started_ms: int, interval_ms: int, now_ms: int) -> int:
     return max(now_ms, started_ms + interval_ms)
 
 
-def ping_timeout_ms(interval_ms: int) -> int:
-    """How long a ping may take: always less than the interval, so one at a time."""
-    return min(limits.ATTEMPT_MS_MAX, interval_ms * 9 // 10)
+def relapse_pause_ms(relapses: int, interval_ms: int) -> int:
+    """How long after this many relapses in a row the next ping waits: it doubles."""
+    longest_ms = max(interval_ms, limits.RELAPSE_PAUSE_MS_MAX)
+    return Backoff(interval_ms, longest_ms).pause_ms(relapses)
+
+
+def ping_timeout_ms(interval_ms: int, slow_send_ms: int = 0) -> int:
+    """How long a ping may take: always less than the interval, so one at a time.
+
+    Where a send counts as failed after `slow_send`, so does a ping.
+    """
+    timeout_ms = min(limits.ATTEMPT_MS_MAX, interval_ms * 9 // 10)
+    return min(timeout_ms, slow_send_ms) if slow_send_ms else timeout_ms
 
 
 def choose_probe(wanted: str | None, offered: Collection[str]) -> Probe:

@@ -10,11 +10,18 @@ from the table.
     deciding      the timer fired, but no send has failed since it started: a ping
                   finds out whether the entity is away
     failed over   sends go to the backlog, and pings ask whether the entity is back
+    refused       as failed over, but a ping was answered: the entity is missing,
+                  disabled or closed to this client; sends raise that answer
+    probation     a ping was accepted, but no send yet: sends go to the primary, and
+                  one counted failure is a relapse, which fails over at once
 
-To the outside, deciding is suspect. The machine is shared by every sender of a factory.
-It takes events and the time, and returns decisions (`decisions.py`); it has no clock,
-no timer and no connection. What a failure is, is `classification.py`; what one call of
-send does next, is `send_call.py`.
+To the outside, deciding is suspect. A ping proves little: where links open and sends
+fail, every ping is accepted. So each relapse doubles the pause before the next ping,
+and after one, probation admits one send at a time, until a send is accepted.
+
+The machine is shared by every sender of a factory. It takes events and the time, and
+returns decisions (`decisions.py`); it has no clock, no timer and no connection. What a
+failure is, is `classification.py`; what one call of send does next, is `send_call.py`.
 
 A shell on its fast path needs one look: while `direct` is true, send to the primary,
 and come back here only if that fails.
@@ -30,7 +37,7 @@ from types import MappingProxyType
 from twinbus import limits
 from twinbus.core.names import strip_uri
 from twinbus.pairing.events import EventKind, PairingEvent
-from twinbus.pairing.rules.classification import Verdict
+from twinbus.pairing.rules.classification import Failure, Verdict, kind_of
 from twinbus.pairing.rules.decisions import (
     CancelTimer,
     Decision,
@@ -43,7 +50,7 @@ from twinbus.pairing.rules.decisions import (
     Wake,
 )
 from twinbus.pairing.rules.holding import HoldBudget, Line
-from twinbus.pairing.rules.ping import next_ping_ms, ping_timeout_ms
+from twinbus.pairing.rules.ping import next_ping_ms, ping_timeout_ms, relapse_pause_ms
 from twinbus.pairing.status import EntityStatus, PairingStatus
 
 
@@ -54,18 +61,22 @@ class EntityState(enum.Enum):
     SUSPECT = "suspect"
     DECIDING = "deciding"
     FAILED_OVER = "failed over"
+    REFUSED = "refused"
+    PROBATION = "probation"
 
 
 class Input(enum.Enum):
     """What can happen to an entity; the value is the label in the chart."""
 
     ACCEPTED = "a primary send is accepted"
+    ACCEPTED_LATE = "a primary send is accepted late"
     FAILED = "a counted failure"
     FAILED_AT_ZERO = "a counted failure, with interval 0"
     TIMER_AFTER_FAILURES = "the timer fires, with no success since it started"
     TIMER_AFTER_SILENCE = "the timer fires after silence"
     PING_ACCEPTED = "a ping is accepted"
     PING_ANSWERED = "a ping is answered, but not accepted"
+    PING_REFUSED = "a ping is answered: missing, disabled or unauthorized"
     PING_FAILED = "a ping fails"
     MARKED_HEALTHY = "mark_healthy"
 
@@ -77,6 +88,9 @@ class PolicyAction(enum.Enum):
     CANCEL_TIMER = "cancel the timer"
     PING_NOW = "ping at once"
     PING_NEXT = "plan the next ping"
+    PING_AFTER_RELAPSE = "plan the next ping after a pause that doubles"
+    BEGIN_PROBATION = "begin a probation"
+    FORGET_RELAPSES = "reset the pause"
     STOP_PINGING = "stop pinging"
     DIVERT = "send what is held to the backlog"
     RESUME = "send what is held to the primary"
@@ -94,69 +108,101 @@ class Move:
 _SWITCH = (PolicyAction.PING_NOW, PolicyAction.DIVERT)
 _SWITCH_AFTER_PING = (PolicyAction.PING_NEXT, PolicyAction.DIVERT)
 _CALM = (PolicyAction.CANCEL_TIMER, PolicyAction.RESUME)
-_BACK = (PolicyAction.STOP_PINGING, PolicyAction.RESUME)
+_BACK = (
+    PolicyAction.STOP_PINGING,
+    PolicyAction.FORGET_RELAPSES,
+    PolicyAction.RESUME,
+)
+_TRY = (
+    PolicyAction.STOP_PINGING,
+    PolicyAction.BEGIN_PROBATION,
+    PolicyAction.RESUME,
+)
 _OVER = (EventKind.FAILED_OVER,)
 _RECOVERED = (EventKind.RECOVERED,)
+_FAILED_BACK = (EventKind.FAILED_BACK,)
+_PING_FAILED = (EventKind.PING_FAILED,)
+_PING_BACK = (EventKind.PING_ACCEPTED, EventKind.FAILED_BACK)
+
+_PING_AGAIN = (PolicyAction.PING_NEXT,)
+
+_HEALTHY = EntityState.HEALTHY
+_SUSPECT = EntityState.SUSPECT
+_DECIDING = EntityState.DECIDING
+_FAILED_OVER = EntityState.FAILED_OVER
+_REFUSED = EntityState.REFUSED
+_PROBATION = EntityState.PROBATION
+
+_START = Move(_SUSPECT, (PolicyAction.START_TIMER,), (EventKind.SUSPECT,))
+_FAIL_OVER = Move(_FAILED_OVER, _SWITCH, _OVER)
+_CALM_DOWN = Move(_HEALTHY, _CALM, _RECOVERED)
+_NO_OUTAGE = Move(_HEALTHY, _BACK, _RECOVERED)
+_MARKED = Move(_HEALTHY, _BACK, _FAILED_BACK)
+_ACCEPTED = Move(_PROBATION, _TRY, _FAILED_BACK)
+_PING_ACCEPTED = Move(_PROBATION, _TRY, _PING_BACK)
 
 TRANSITIONS: MappingProxyType[tuple[EntityState, Input], Move] = MappingProxyType(
     {
-        (EntityState.HEALTHY, Input.FAILED): Move(
-            EntityState.SUSPECT, (PolicyAction.START_TIMER,), (EventKind.SUSPECT,)
-        ),
-        (EntityState.HEALTHY, Input.FAILED_AT_ZERO): Move(
-            EntityState.FAILED_OVER, _SWITCH, _OVER
-        ),
+        (_HEALTHY, Input.FAILED): _START,
+        (_HEALTHY, Input.FAILED_AT_ZERO): _FAIL_OVER,
         # Suspect: later failures are not in the table, so the timer is not restarted.
-        (EntityState.SUSPECT, Input.ACCEPTED): Move(
-            EntityState.HEALTHY, _CALM, _RECOVERED
+        (_SUSPECT, Input.ACCEPTED): _CALM_DOWN,
+        (_SUSPECT, Input.MARKED_HEALTHY): _CALM_DOWN,
+        (_SUSPECT, Input.TIMER_AFTER_FAILURES): _FAIL_OVER,
+        (_SUSPECT, Input.TIMER_AFTER_SILENCE): Move(
+            _DECIDING, (PolicyAction.PING_NOW,)
         ),
-        (EntityState.SUSPECT, Input.MARKED_HEALTHY): Move(
-            EntityState.HEALTHY, _CALM, _RECOVERED
+        # Deciding: an entity that answers at all is not away.
+        (_DECIDING, Input.ACCEPTED): _NO_OUTAGE,
+        (_DECIDING, Input.MARKED_HEALTHY): _NO_OUTAGE,
+        (_DECIDING, Input.PING_ACCEPTED): Move(
+            _HEALTHY, _BACK, (EventKind.PING_ACCEPTED, EventKind.RECOVERED)
         ),
-        (EntityState.SUSPECT, Input.TIMER_AFTER_FAILURES): Move(
-            EntityState.FAILED_OVER, _SWITCH, _OVER
-        ),
-        (EntityState.SUSPECT, Input.TIMER_AFTER_SILENCE): Move(
-            EntityState.DECIDING, (PolicyAction.PING_NOW,)
-        ),
-        # Deciding: whatever answers at all is no outage.
-        (EntityState.DECIDING, Input.ACCEPTED): Move(
-            EntityState.HEALTHY, _BACK, _RECOVERED
-        ),
-        (EntityState.DECIDING, Input.MARKED_HEALTHY): Move(
-            EntityState.HEALTHY, _BACK, _RECOVERED
-        ),
-        (EntityState.DECIDING, Input.PING_ACCEPTED): Move(
-            EntityState.HEALTHY, _BACK, (EventKind.PING_ACCEPTED, EventKind.RECOVERED)
-        ),
-        (EntityState.DECIDING, Input.PING_ANSWERED): Move(
-            EntityState.HEALTHY, _BACK, _RECOVERED
-        ),
-        (EntityState.DECIDING, Input.PING_FAILED): Move(
-            EntityState.FAILED_OVER,
+        (_DECIDING, Input.PING_ANSWERED): _NO_OUTAGE,
+        (_DECIDING, Input.PING_REFUSED): _NO_OUTAGE,
+        (_DECIDING, Input.PING_FAILED): Move(
+            _FAILED_OVER,
             _SWITCH_AFTER_PING,
             (EventKind.PING_FAILED, EventKind.FAILED_OVER),
         ),
-        (EntityState.DECIDING, Input.FAILED): Move(
-            EntityState.FAILED_OVER, _SWITCH_AFTER_PING, _OVER
+        (_DECIDING, Input.FAILED): Move(_FAILED_OVER, _SWITCH_AFTER_PING, _OVER),
+        (_FAILED_OVER, Input.ACCEPTED): _ACCEPTED,
+        (_FAILED_OVER, Input.ACCEPTED_LATE): _ACCEPTED,
+        (_FAILED_OVER, Input.MARKED_HEALTHY): _MARKED,
+        (_FAILED_OVER, Input.PING_ACCEPTED): _PING_ACCEPTED,
+        (_FAILED_OVER, Input.PING_ANSWERED): Move(
+            _FAILED_OVER, _PING_AGAIN, _PING_FAILED
         ),
-        (EntityState.FAILED_OVER, Input.ACCEPTED): Move(
-            EntityState.HEALTHY, _BACK, (EventKind.FAILED_BACK,)
+        (_FAILED_OVER, Input.PING_REFUSED): Move(
+            _REFUSED, (*_PING_AGAIN, PolicyAction.RESUME), (EventKind.REFUSED,)
         ),
-        (EntityState.FAILED_OVER, Input.MARKED_HEALTHY): Move(
-            EntityState.HEALTHY, _BACK, (EventKind.FAILED_BACK,)
+        (_FAILED_OVER, Input.PING_FAILED): Move(
+            _FAILED_OVER, _PING_AGAIN, _PING_FAILED
         ),
-        (EntityState.FAILED_OVER, Input.PING_ACCEPTED): Move(
-            EntityState.HEALTHY, _BACK, (EventKind.PING_ACCEPTED, EventKind.FAILED_BACK)
+        (_REFUSED, Input.ACCEPTED): _ACCEPTED,
+        (_REFUSED, Input.ACCEPTED_LATE): _ACCEPTED,
+        (_REFUSED, Input.MARKED_HEALTHY): _MARKED,
+        (_REFUSED, Input.PING_ACCEPTED): _PING_ACCEPTED,
+        (_REFUSED, Input.PING_ANSWERED): Move(_REFUSED, _PING_AGAIN, _PING_FAILED),
+        (_REFUSED, Input.PING_REFUSED): Move(_REFUSED, _PING_AGAIN, _PING_FAILED),
+        (_REFUSED, Input.PING_FAILED): Move(
+            _FAILED_OVER, _PING_AGAIN, (EventKind.PING_FAILED, EventKind.FAILED_OVER)
         ),
-        (EntityState.FAILED_OVER, Input.PING_ANSWERED): Move(
-            EntityState.FAILED_OVER, (PolicyAction.PING_NEXT,), (EventKind.PING_FAILED,)
-        ),
-        (EntityState.FAILED_OVER, Input.PING_FAILED): Move(
-            EntityState.FAILED_OVER, (PolicyAction.PING_NEXT,), (EventKind.PING_FAILED,)
+        # Probation: only a send that began on it speaks for the entity.
+        (_PROBATION, Input.ACCEPTED): _NO_OUTAGE,
+        (_PROBATION, Input.MARKED_HEALTHY): _NO_OUTAGE,
+        (_PROBATION, Input.FAILED): Move(
+            _FAILED_OVER,
+            (PolicyAction.PING_AFTER_RELAPSE, PolicyAction.DIVERT),
+            (EventKind.RELAPSED,),
         ),
     }
 )
+
+# In these states a send that has begun since speaks for the entity.
+_ASKING = frozenset({_SUSPECT, _DECIDING, _PROBATION})
+# Not a failover, nor an acceptance: the entity is gone or closed to this client.
+_REFUSALS = frozenset({Failure.MISSING, Failure.DISABLED, Failure.ACCESS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +213,12 @@ class PolicySettings:
     ping_interval_ms: int = limits.PAIR_INTERVAL_MS_DEFAULT
     # Whether a send that fails on a suspect entity waits, or raises.
     hold: bool = True
+    # A send that is not answered within this time counts as failed; 0: however slow.
+    slow_send_ms: int = 0
 
 
-# A send to the primary under way: the timer that ran when it began, or 0 for none.
+# A send to the primary under way: the suspicion or the probation in which it began, by
+# number, or 0 for neither.
 Attempt = int
 
 
@@ -179,16 +228,18 @@ class EntityPolicy:
     __slots__ = (
         "_failed_since",
         "_pending_since",
+        "_period",
         "_ping_at_ms",
         "_ping_id",
         "_ping_open",
+        "_relapses",
         "_settings",
         "_status",
         "_timer_due_ms",
-        "_timer_id",
         "key",
         "line",
         "path",
+        "refusal",
         "state",
     )
 
@@ -199,16 +250,20 @@ class EntityPolicy:
         self.line = Line(budget)
         self._settings = settings
         self._status = EntityStatus(path)
-        # Counts timers; the last one runs while the entity is suspect.
-        self._timer_id = 0
+        # What the ping was answered with, for the sends to a refused entity.
+        self.refusal: BaseException | None = None
+        # Counts suspicions and probations. A suspicion's number is its timer's, too.
+        self._period = 0
         self._timer_due_ms = 0
-        # Attempts that began since the timer started: without an answer, and failed.
+        # Attempts that began in this period: without an answer, and failed.
         self._pending_since = 0
         self._failed_since = False
         self._ping_id = 0
         self._ping_at_ms = 0
         # A ping is planned or under way.
         self._ping_open = False
+        # Since a send was last accepted.
+        self._relapses = 0
 
     # -- for the shell's fast path -------------------------------------------------
 
@@ -222,19 +277,55 @@ class EntityPolicy:
         """Whether sends wait for a suspect entity."""
         return self._settings.hold
 
+    @property
+    def slow_send_ms(self) -> int:
+        """When a send without an answer counts as failed; 0: never."""
+        return self._settings.slow_send_ms
+
+    @property
+    def fails_over_at_once(self) -> bool:
+        """Whether a single counted failure would fail over now."""
+        if self.state is _HEALTHY:
+            return not self._settings.failover_interval_ms
+        return self.state in (_DECIDING, _PROBATION)
+
+    @property
+    def diverts(self) -> bool:
+        """Whether a send that begins now goes to the backlog.
+
+        After a relapse, probation admits one send at a time.
+        """
+        if self.state is _PROBATION:
+            return bool(self._relapses and self._pending_since)
+        return self.state is _FAILED_OVER
+
     # -- sends to the primary ------------------------------------------------------
 
     def begin(self) -> Attempt:
         """A send to the primary begins. End it with one of the three below."""
-        if self.state not in (EntityState.SUSPECT, EntityState.DECIDING):
+        if self.state not in _ASKING:
             return 0
         self._pending_since += 1
-        return self._timer_id
+        return self._period
 
-    def accepted(self, attempt: Attempt, now_ms: int) -> list[Decision]:
-        """The primary accepted a send, however late."""
-        self._end(attempt)
-        return self._apply(Input.ACCEPTED, now_ms, None)
+    def accepted(
+        self, attempt: Attempt, now_ms: int, *, late: bool = False
+    ) -> list[Decision]:
+        """The primary accepted a send.
+
+        Late is one that was slower than `slow_send`, or whose call was diverted. It
+        shows that the entity can take a message, not that it is well: at most it leads
+        to probation, and after a relapse not even to that, or a slow entity would be
+        asked again and again without a pause.
+        """
+        since = self._end(attempt)
+        late = late or (self.state is _PROBATION and not since)
+        if self.state in (_FAILED_OVER, _REFUSED) and (
+            self._relapses or (late and self.slow_send_ms)
+        ):
+            return []
+        happened = Input.ACCEPTED_LATE if late else Input.ACCEPTED
+        return self._apply(happened, now_ms, None)
 
     def failed(
         self, attempt: Attempt, verdict: Verdict, cause: BaseException, now_ms: int
@@ -246,10 +337,10 @@ class EntityPolicy:
         self._status.counted_failures += 1
         self._note(cause, now_ms)
         self._failed_since = self._failed_since or since
-        if self.state is EntityState.DECIDING and not since:
-            # It began before the blip that the ping is looking into.
+        if self.state in (_DECIDING, _PROBATION) and not since:
+            # It began before what is being found out.
             return []
-        at_zero = not self._settings.failover_interval_ms
+        at_zero = self.state is _HEALTHY and not self._settings.failover_interval_ms
         return self._apply(
             Input.FAILED_AT_ZERO if at_zero else Input.FAILED, now_ms, cause
         )
@@ -259,17 +350,17 @@ class EntityPolicy:
         self._end(attempt)
 
     def _end(self, attempt: Attempt) -> bool:
-        """Whether the attempt began since the timer started."""
-        if not attempt or attempt != self._timer_id:
+        """Whether the attempt began in this suspicion or probation."""
+        if not attempt or attempt != self._period:
             return False
         self._pending_since -= 1
-        return self.state in (EntityState.SUSPECT, EntityState.DECIDING)
+        return self.state in _ASKING
 
     # -- everything else that can happen -------------------------------------------
 
     def timer_fired(self, timer_id: int, now_ms: int) -> list[Decision]:
         """The failover interval is over."""
-        if timer_id != self._timer_id or self.state is not EntityState.SUSPECT:
+        if timer_id != self._period or self.state is not EntityState.SUSPECT:
             return []
         if now_ms < self._timer_due_ms:
             return [StartTimer(self.key, timer_id, self._timer_due_ms)]
@@ -292,8 +383,12 @@ class EntityPolicy:
         if verdict is None:
             return self._apply(Input.PING_ACCEPTED, now_ms, None)
         self._note(cause, now_ms)
-        counted = verdict is Verdict.COUNTED
-        happened = Input.PING_FAILED if counted else Input.PING_ANSWERED
+        happened = Input.PING_ANSWERED
+        if verdict is Verdict.COUNTED:
+            happened = Input.PING_FAILED
+        elif cause is not None and kind_of(cause) in _REFUSALS:
+            happened = Input.PING_REFUSED
+            self.refusal = cause
         return self._apply(happened, now_ms, cause)
 
     def mark_healthy(self, now_ms: int) -> list[Decision]:
@@ -308,7 +403,7 @@ class EntityPolicy:
         """The factory closes: no more timers and pings."""
         decisions: list[Decision] = []
         if self.state is EntityState.SUSPECT:
-            decisions.append(CancelTimer(self.key, self._timer_id))
+            decisions.append(CancelTimer(self.key, self._period))
         if self._ping_open:
             self._ping_open = False
             decisions.append(StopPinging(self.key, self._ping_id))
@@ -338,7 +433,8 @@ class EntityPolicy:
         if move.to is not self.state:
             self.state = move.to
             self._status.since_ms = now_ms
-            self._status.failovers += move.to is EntityState.FAILED_OVER
+        self._status.failovers += EventKind.FAILED_OVER in move.events
+        self._status.relapses += EventKind.RELAPSED in move.events
         decisions: list[Decision] = [
             Tell(PairingEvent(kind, self.path, now_ms, cause)) for kind in move.events
         ]
@@ -347,15 +443,28 @@ class EntityPolicy:
         return decisions
 
     def _start_timer(self, now_ms: int) -> list[Decision]:
-        self._timer_id += 1
+        self._begin_period()
         self._timer_due_ms = now_ms + self._settings.failover_interval_ms
+        return [StartTimer(self.key, self._period, self._timer_due_ms)]
+
+    def _begin_probation(self, now_ms: int) -> list[Decision]:
+        del now_ms
+        self._begin_period()
+        return []
+
+    def _begin_period(self) -> None:
+        self._period += 1
         self._pending_since = 0
         self._failed_since = False
-        return [StartTimer(self.key, self._timer_id, self._timer_due_ms)]
+
+    def _forget_relapses(self, now_ms: int) -> list[Decision]:
+        del now_ms
+        self._relapses = 0
+        return []
 
     def _cancel_timer(self, now_ms: int) -> list[Decision]:
         del now_ms
-        return [CancelTimer(self.key, self._timer_id)]
+        return [CancelTimer(self.key, self._period)]
 
     def _ping_now(self, now_ms: int) -> list[Decision]:
         return self._plan_ping(now_ms)
@@ -367,11 +476,18 @@ class EntityPolicy:
         interval_ms = self._settings.ping_interval_ms
         return self._plan_ping(next_ping_ms(self._ping_at_ms, interval_ms, now_ms))
 
+    def _ping_after_relapse(self, now_ms: int) -> list[Decision]:
+        self._relapses += 1
+        interval_ms = self._settings.ping_interval_ms
+        return self._plan_ping(now_ms + relapse_pause_ms(self._relapses, interval_ms))
+
     def _plan_ping(self, at_ms: int) -> list[Decision]:
         self._ping_id += 1
         self._ping_at_ms = at_ms
         self._ping_open = True
-        timeout_ms = ping_timeout_ms(self._settings.ping_interval_ms)
+        timeout_ms = ping_timeout_ms(
+            self._settings.ping_interval_ms, self._settings.slow_send_ms
+        )
         return [StartPing(self.key, self._ping_id, at_ms, timeout_ms)]
 
     def _stop_pinging(self, now_ms: int) -> list[Decision]:
@@ -404,6 +520,9 @@ _ACTIONS: dict[PolicyAction, Callable[[EntityPolicy, int], list[Decision]]] = {
     PolicyAction.CANCEL_TIMER: EntityPolicy._cancel_timer,
     PolicyAction.PING_NOW: EntityPolicy._ping_now,
     PolicyAction.PING_NEXT: EntityPolicy._ping_next,
+    PolicyAction.PING_AFTER_RELAPSE: EntityPolicy._ping_after_relapse,
+    PolicyAction.BEGIN_PROBATION: EntityPolicy._begin_probation,
+    PolicyAction.FORGET_RELAPSES: EntityPolicy._forget_relapses,
     PolicyAction.STOP_PINGING: EntityPolicy._stop_pinging,
     PolicyAction.DIVERT: EntityPolicy._divert,
     PolicyAction.RESUME: EntityPolicy._resume,

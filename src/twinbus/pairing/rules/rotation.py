@@ -43,6 +43,8 @@ class Rotation:
         self._chance = chance
         # Why the last queue was taken out; what a send raises when none is left.
         self.last_cause: BaseException | None = None
+        # How long the last accepted send to a queue took.
+        self.recent_ms = 0
 
     def path(self, index: int) -> str:
         """The path of a queue on the secondary."""

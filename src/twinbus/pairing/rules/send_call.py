@@ -19,9 +19,15 @@ the send succeeds:
         GiveUp       raise
         Done         return
 
+Where one failure fails over at once, an attempt ends early enough that the backlog has
+a part of the caller's time left. With `slow_send`, `Wait` and `TryPrimary` also end at
+the moment when the attempt counts as failed; it goes on, and its answer still ends the
+call, unless the entity fails over first.
+
 While an attempt on the primary has no answer, the decision `Divert` means `woken`, too:
-the call moves to the backlog, and what the primary says later is reported with
-`EntityPolicy.accepted` or `failed` for `call.attempt`. An attempt that has not ended by
+the call moves to the backlog. That the primary accepts it later is reported with
+`EntityPolicy.accepted` for `call.attempt`, any other end with `forgotten`: it began too
+long ago to count. An attempt that has not ended by
 its deadline, or by the caller's, is `primary_failed` with a `TimeoutError`.
 """
 
@@ -50,9 +56,13 @@ from twinbus.pairing.rules.rotation import Rotation, SenderChoice
 
 @dataclass(frozen=True, slots=True)
 class TryPrimary:
-    """Send to the entity; a failure if it has not answered by then."""
+    """Send to the entity; a failure if it has not answered by then.
+
+    `slow_ms`: if it has not answered by then, call `woken` (None: need not be).
+    """
 
     deadline_ms: int
+    slow_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +124,8 @@ class SendCall:
 
     __slots__ = (
         "_attempt",
+        "_attempt_ms",
+        "_backlog_since_ms",
         "_busy_until_ms",
         "_cause",
         "_choice",
@@ -127,6 +139,8 @@ class SendCall:
         "_retry_at_ms",
         "_rules",
         "_size_bytes",
+        "_slow",
+        "_slow_at_ms",
         "_trying",
         "on_wake",
     )
@@ -149,6 +163,12 @@ class SendCall:
         # An attempt on a backlog queue has no answer yet.
         self._diverting = False
         self._attempt: Attempt = 0
+        # How long the attempt may take; 0 if that is not known.
+        self._attempt_ms = 0
+        # When the attempt counts as failed though it goes on, and whether it has.
+        self._slow_at_ms: int | None = None
+        self._slow = False
+        self._backlog_since_ms = 0
         self._place: LinePlace | None = None
         self._failures = 0
         self._retry_at_ms = 0
@@ -165,7 +185,7 @@ class SendCall:
     def start(self, now_ms: int) -> NextStep:
         """A new call."""
         entity = self._entity
-        if entity.line and entity.state is EntityState.HEALTHY:
+        if entity.line and self._is_open:
             # The sends of the line are being sent, and must not be overtaken.
             return self._wait_in_line(now_ms)
         return self._next(now_ms)
@@ -180,17 +200,37 @@ class SendCall:
         """What to report to the entity when an attempt ends that the call has left."""
         return self._attempt
 
+    @property
+    def is_slow(self) -> bool:
+        """Whether the attempt has counted as failed because it is slow."""
+        return self._slow
+
     def primary_accepted(self, now_ms: int) -> NextStep:
         """The primary took it."""
         decisions = self._leave()
-        decisions += self._entity.accepted(self._attempt, now_ms)
+        decisions += self._entity.accepted(self._attempt, now_ms, late=self._slow)
         self._trying = False
         return NextStep(Done(), decisions)
 
+    def fast_path_failed(
+        self, error: BaseException, now_ms: int, attempt_ms: int
+    ) -> NextStep:
+        """A send on the fast path failed; it had that much time."""
+        self._attempt_ms = attempt_ms
+        return self.primary_failed(error, now_ms)
+
     def primary_failed(self, error: BaseException, now_ms: int) -> NextStep:
         """The primary did not take it, or has not answered in time."""
+        if self._was_cut_short(error, now_ms):
+            self._entity.forgotten(self._attempt)
+            return self._give_up(error, timed_out=True)
         verdict = verdict_of(error, self._rules.classifier)
-        decisions = self._entity.failed(self._attempt, verdict, error, now_ms)
+        decisions: list[Decision] = []
+        if self._slow and verdict is Verdict.COUNTED:
+            # It has been counted already.
+            self._entity.forgotten(self._attempt)
+        else:
+            decisions = self._entity.failed(self._attempt, verdict, error, now_ms)
         self._trying = False
         self._attempt = 0
         self._cause = error
@@ -207,9 +247,9 @@ class SendCall:
 
     def backlog_accepted(self, now_ms: int, count: int = 1) -> NextStep:
         """The backlog queue took it."""
-        del now_ms
         self._diverting = False
         self._rules.rotation.accepted(self._index, count)
+        self._rules.rotation.recent_ms = now_ms - self._backlog_since_ms
         self._entity.diverted(count)
         return NextStep(Done())
 
@@ -254,18 +294,32 @@ class SendCall:
             # Woken for nothing: the attempt goes on, and has a deadline of its own.
             return NextStep(Wait(self._deadline_ms))
         if self._is_late(now_ms):
+            if self._trying:
+                return self.primary_failed(TimeoutError(), now_ms)
             return self._give_up(self._cause, timed_out=True)
+        slow_at_ms = self._slow_at_ms if self._trying and not self._slow else None
+        if slow_at_ms is not None and now_ms >= slow_at_ms:
+            return self._count_slow(now_ms)
+        waiting = Wait(
+            self._deadline_ms if slow_at_ms is None else self._until(slow_at_ms)
+        )
         if self._is_behind():
-            return NextStep(Wait(self._deadline_ms))
-        if self._entity.state is EntityState.FAILED_OVER:
+            return NextStep(waiting)
+        if self._entity.state is EntityState.REFUSED and not self._trying:
+            return self._give_up(self._entity.refusal)
+        if self._entity.state is EntityState.FAILED_OVER and (
+            self._entity.hold or not self._trying
+        ):
             return self._to_backlog(now_ms)
         if self._trying:
-            # The attempt goes on; on a healthy entity other sends need not wait for it.
-            healthy = self._entity.state is EntityState.HEALTHY
-            decisions = self._leave() if healthy else []
-            return NextStep(Wait(self._deadline_ms), decisions)
+            # The attempt goes on; on an open entity other sends need not wait for it.
+            # hold_during_failover=False: it does so too while failed over.
+            return NextStep(waiting, self._leave() if self._is_open else [])
+        if self._entity.diverts and self._choice.queue() is not None:
+            # Another send is on trial. Without a backlog queue, so is this one.
+            return self._to_backlog(now_ms)
         not_before_ms = self._busy_until_ms
-        if self._entity.state is not EntityState.HEALTHY:
+        if not self._is_open:
             not_before_ms = max(not_before_ms, self._retry_at_ms)
         if now_ms < not_before_ms:
             return NextStep(Wait(self._until(not_before_ms)))
@@ -273,18 +327,47 @@ class SendCall:
 
     def _to_primary(self, now_ms: int) -> NextStep:
         # The call with the turn keeps its place while the entity is suspect, so that
-        # the others wait for its answer. On a healthy one, all of them go at once.
-        healthy = self._entity.state is EntityState.HEALTHY
-        decisions = self._leave() if healthy else []
+        # the others wait for its answer. On an open one, all of them go at once.
+        decisions = self._leave() if self._is_open else []
+        end_ms = self._attempt_end(now_ms)
+        slow_ms = self._entity.slow_send_ms
         self._attempt = self._entity.begin()
+        self._attempt_ms = end_ms - now_ms
+        self._slow = False
+        self._slow_at_ms = now_ms + slow_ms if slow_ms else None
         self._trying = True
-        end_ms = self._until(now_ms + self._rules.attempt_ms)
-        return NextStep(TryPrimary(end_ms), decisions)
+        return NextStep(TryPrimary(end_ms, self._slow_at_ms), decisions)
+
+    def _attempt_end(self, now_ms: int) -> int:
+        """When an attempt that begins now ends.
+
+        Where its failure would fail over, some time is kept for the backlog, unless
+        what remains is too short to count.
+        """
+        longest_ms = now_ms + self._rules.attempt_ms
+        if self._deadline_ms is None:
+            return longest_ms
+        end_ms = min(longest_ms, self._deadline_ms)
+        if not (self._entity.hold and self._entity.fails_over_at_once):
+            return end_ms
+        left_ms = self._deadline_ms - now_ms
+        wanted_ms = max(limits.BACKLOG_RESERVE_MS_MIN, self._rules.rotation.recent_ms)
+        cut_ms = self._deadline_ms - min(left_ms // 2, wanted_ms)
+        if cut_ms - now_ms <= limits.COUNTED_ATTEMPT_MS_MIN:
+            return end_ms
+        return min(end_ms, cut_ms)
+
+    def _count_slow(self, now_ms: int) -> NextStep:
+        """The attempt goes on, and counts as failed from now on: once."""
+        self._slow = True
+        attempt, self._attempt = self._attempt, 0
+        cause = TimeoutError("The primary has not answered within slow_send.")
+        decisions = self._entity.failed(attempt, Verdict.COUNTED, cause, now_ms)
+        following = self._next(now_ms)
+        following.decisions[:0] = decisions
+        return following
 
     def _to_backlog(self, now_ms: int) -> NextStep:
-        if self._trying and not self._entity.hold:
-            # hold_during_failover=False: the attempt goes on, and raises if it fails.
-            return NextStep(Wait(self._deadline_ms))
         decisions = self._leave()
         self._trying = False
         index = self._choice.queue()
@@ -293,6 +376,7 @@ class SendCall:
             return NextStep(GiveUp(cause or self._cause), decisions)
         self._index = index
         self._diverting = True
+        self._backlog_since_ms = now_ms
         end_ms = self._until(now_ms + self._rules.attempt_ms)
         return NextStep(TryBacklog(index, end_ms), decisions)
 
@@ -314,7 +398,10 @@ class SendCall:
             self._failures - at_once, jitter=self._rules.chance()
         )
         self._retry_at_ms = now_ms + pause_ms
-        if self._entity.state is EntityState.FAILED_OVER or self._is_late(now_ms):
+        state = self._entity.state
+        if state in (EntityState.FAILED_OVER, EntityState.REFUSED) or self._is_late(
+            now_ms
+        ):
             return self._next(now_ms)
         # What the connection did to one, it would do to all. Anything else may be the
         # message's own fault, so another one tries.
@@ -338,6 +425,19 @@ class SendCall:
     ) -> NextStep:
         self._trying = False
         return NextStep(GiveUp(cause, timed_out), self._leave())
+
+    @property
+    def _is_open(self) -> bool:
+        """Whether all sends of the line may go at once."""
+        return self._entity.state in (EntityState.HEALTHY, EntityState.PROBATION)
+
+    def _was_cut_short(self, error: BaseException, now_ms: int) -> bool:
+        """Whether the caller's timeout left too little time for the attempt to count.
+
+        An answer counts, however little time there was.
+        """
+        short = 0 < self._attempt_ms <= limits.COUNTED_ATTEMPT_MS_MIN
+        return short and self._is_late(now_ms) and kind_of(error) is Failure.TIMEOUT
 
     # -- the line and the clock ----------------------------------------------------
 

@@ -169,7 +169,8 @@ class BacklogWatch:
 
     def _all_well(self) -> bool:
         states = (each.state for each in self._pair.policy.entities())
-        return all(state is EntityState.HEALTHY for state in states)
+        back = (EntityState.HEALTHY, EntityState.PROBATION)
+        return all(state in back for state in states)
 
     def _tell(self, count: int) -> None:
         pair = self._pair

@@ -22,7 +22,7 @@ from twinbus.client.sender import Sender
 from twinbus.clock import Clock, SystemClock
 from twinbus.pairing.errors import Moved
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
-from twinbus.pairing.rules.classification import Failure, kind_of, verdict_of
+from twinbus.pairing.rules.classification import Failure, kind_of
 from twinbus.pairing.rules.decisions import (
     CancelTimer,
     Decision,
@@ -165,27 +165,32 @@ class Pair:
                 assert_never(decision)
 
     def left(
-        self, entity: PairedEntity, attempt: Attempt, outcome: asyncio.Future[Any]
+        self,
+        entity: PairedEntity,
+        attempt: Attempt,
+        outcome: asyncio.Future[Any],
+        late: bool,
     ) -> None:
-        """A send to the primary goes on without its call; its end is still news."""
-        outcome.add_done_callback(partial(self._late, entity, attempt))
+        """A send to the primary goes on without its call. Only acceptance is news.
 
-    def _late(
-        self, entity: PairedEntity, attempt: Attempt, outcome: asyncio.Future[Any]
+        That it fails is not: it began too long ago to count. `late`: if it is accepted
+        now, that is late, as `EntityPolicy.accepted` says.
+        """
+        outcome.add_done_callback(partial(self._ended_late, entity, attempt, late))
+
+    def _ended_late(
+        self,
+        entity: PairedEntity,
+        attempt: Attempt,
+        late: bool,
+        outcome: asyncio.Future[Any],
     ) -> None:
         policy = entity.policy
-        if outcome.cancelled():
+        if outcome.cancelled() or outcome.exception() is not None:
             policy.forgotten(attempt)
-            return
-        error = outcome.exception()
-        if self._stopped:
-            return
-        now_ms = self.clock.now_ms()
-        if error is None:
-            self.carry_out(policy.accepted(attempt, now_ms))
-        else:
-            verdict = verdict_of(error, self.options.classifier)
-            self.carry_out(policy.failed(attempt, verdict, error, now_ms))
+        elif not self._stopped:
+            now_ms = self.clock.now_ms()
+            self.carry_out(policy.accepted(attempt, now_ms, late=late))
 
     # -- life --------------------------------------------------------------------------
 
@@ -286,7 +291,7 @@ class Pair:
             if not outcome.begun:
                 # It was not sent, and now it never will be.
                 late.cancel()
-            self.left(entity, 0, late)
+            self.left(entity, 0, late, late=True)
         for flight in entity.calls:
             flight.wake()
 

@@ -183,6 +183,7 @@ class PairedRoute:
         "_flying",
         "_pair",
         "_policy",
+        "_slow_send",
         "_watch",
     )
 
@@ -195,6 +196,7 @@ class PairedRoute:
         self._flying = self._entity.flying
         self._choice = SenderChoice(pair.rotation)
         self._attempt_seconds = pair.rules.attempt_ms / 1000
+        self._slow_send = bool(self._policy.slow_send_ms)
         # Raises once the factory takes no more sends.
         self._check = check
 
@@ -212,8 +214,16 @@ class PairedRoute:
         if within_seconds is not None:
             deadline_ms = self._now_ms() + round(within_seconds * 1000)
             seconds = min(seconds, within_seconds)
-        # As `policy.direct`, written out: nearly every send passes here.
-        if policy.state is not EntityState.HEALTHY or policy.line.turn is not None:
+            careful = self._slow_send or policy.fails_over_at_once
+        else:
+            careful = self._slow_send
+        # As `policy.direct`, written out: nearly every send passes here. The rules know
+        # when an attempt is slow, and how much of the caller's time the backlog needs.
+        if (
+            policy.state is not EntityState.HEALTHY
+            or policy.line.turn is not None
+            or careful
+        ):
             flight = Flight(self, work, deadline_ms)
             return await flight.run(flight.call.start(self._now_ms()))
         outcome = work.submit(self._entity.sender, seconds)
@@ -227,7 +237,9 @@ class PairedRoute:
         except Exception as error:  # noqa: BLE001
             flight = Flight(self, work, deadline_ms)
             work.failed(error)
-            following = flight.call.primary_failed(error, self._now_ms())
+            following = flight.call.fast_path_failed(
+                error, self._now_ms(), round(seconds * 1000)
+            )
         else:
             if self._policy.state is not EntityState.HEALTHY:
                 self._pair.carry_out(policy.accepted(0, self._now_ms()))
@@ -321,7 +333,7 @@ class Flight:
             seconds = max(step.deadline_ms - pair.clock.now_ms(), 0) / 1000
             self._attempt = self._work.submit(self._entity.sender, seconds)
             # The attempt ends by itself at its deadline.
-            until_ms = None
+            until_ms = step.slow_ms
         else:
             until_ms = step.until_ms
         await self._pause(until_ms)
@@ -339,7 +351,7 @@ class Flight:
 
     async def _try_backlog(self, step: TryBacklog) -> NextStep:
         pair, work, call = self._pair, self._work, self.call
-        self._leave_attempt()
+        self._leave_attempt(diverted=True)
         sender = pair.backlog_sender(step.index)
         now_ms = pair.clock.now_ms()
         seconds = max(step.deadline_ms - now_ms, 0) / 1000
@@ -383,9 +395,10 @@ class Flight:
             raise OperationTimeout(text) from step.cause
         if step.cause is None:
             raise Disconnected("No backlog queue is left that takes messages.")
-        raise step.cause
+        # The same error may be raised by many sends: each has a trace of its own.
+        raise step.cause.with_traceback(None)
 
-    def _leave_attempt(self) -> None:
+    def _leave_attempt(self, *, diverted: bool = False) -> None:
         """The attempt goes on by itself; what becomes of it is still news.
 
         What was not sent yet is cancelled, or it would be a needless copy.
@@ -394,4 +407,5 @@ class Flight:
         if attempt is not None:
             if not attempt.begun:
                 attempt.cancel()
-            self._pair.left(self._entity, self.call.attempt, attempt.future)
+            late = diverted or self.call.is_slow
+            self._pair.left(self._entity, self.call.attempt, attempt.future, late)

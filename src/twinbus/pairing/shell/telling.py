@@ -53,7 +53,12 @@ class _Pairs(Collector):
     def collect(self) -> Iterable[Metric]:
         state = GaugeMetricFamily(
             "twinbus_pairing_failed_over",
-            "1 while sends to an entity go to the backlog.",
+            "1 from the failover of an entity until a send to it is accepted.",
+            labels=("primary", "path"),
+        )
+        probation = GaugeMetricFamily(
+            "twinbus_pairing_probation",
+            "1 while an entity has failed back and no send was accepted yet.",
             labels=("primary", "path"),
         )
         held = GaugeMetricFamily(
@@ -75,12 +80,13 @@ class _Pairs(Collector):
             status = pair.status()
             for entity in status.entities:
                 labels = (pair.label, entity.path)
-                state.add_metric(labels, entity.state == "failed over")
+                state.add_metric(labels, entity.is_failed_over)
+                probation.add_metric(labels, entity.state == "probation")
                 held.add_metric(labels, entity.held)
                 diverted.add_metric(labels, entity.diverted)
             for queue in status.backlog_queues:
                 usable.add_metric((pair.label, queue.path), queue.usable)
-        return (state, held, diverted, usable)
+        return (state, probation, held, diverted, usable)
 
 
 REGISTRY.register(_Pairs())
