@@ -181,6 +181,7 @@ def test_an_applications_classifier_is_kept() -> None:
 
 PRIMARY = FactoryFacts("contoso.servicebus.windows.net", 5671)
 SECONDARY = FactoryFacts("fabrikam.servicebus.windows.net", 5671)
+LOCAL = FactoryFacts("127.0.0.1", 5672)
 
 
 def test_two_free_factories_can_be_paired_once() -> None:
@@ -193,10 +194,7 @@ def test_two_free_factories_can_be_paired_once() -> None:
 
 
 def test_one_host_with_two_ports_is_two_namespaces() -> None:
-    one = FactoryFacts("localhost", 5672)
-    other = FactoryFacts("localhost", 5673)
-
-    check_pairing(one, other, make())
+    check_pairing(LOCAL, FactoryFacts("localhost", 5673), make())
 
 
 @pytest.mark.parametrize(
@@ -207,6 +205,9 @@ def test_one_host_with_two_ports_is_two_namespaces() -> None:
             FactoryFacts("Contoso.ServiceBus.windows.net", 5671),
             errors.SameNamespace,
         ),
+        (PRIMARY, FactoryFacts(f"{PRIMARY.host}.", 5671), errors.SameNamespace),
+        (LOCAL, FactoryFacts("localhost", 5672), errors.SameNamespace),
+        (LOCAL, FactoryFacts("::1", 5672), errors.SameNamespace),
         (FactoryFacts("a", 1, paired=True), SECONDARY, errors.AlreadyPaired),
         (PRIMARY, FactoryFacts("b", 1, paired=True), errors.SecondaryAlreadyPaired),
         (PRIMARY, FactoryFacts("b", 1, is_secondary=True), errors.SecondaryInUse),

@@ -217,6 +217,10 @@ class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
 # -- pairing -----------------------------------------------------------------------
 
 
+# A server on this machine that listens on one of these mostly listens on all.
+_LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
+
+
 @dataclass(frozen=True, slots=True)
 class FactoryFacts:
     """What pairing has to know about a factory."""
@@ -226,12 +230,18 @@ class FactoryFacts:
     paired: bool = False
     is_secondary: bool = False
 
+    @property
+    def place(self) -> tuple[str, int]:
+        """Equal for two factories of one namespace, however its host is spelt."""
+        host = self.host.lower().strip("[]").rstrip(".")
+        return ("localhost" if host in _LOOPBACK else host), self.port
+
 
 def check_pairing(
     primary: FactoryFacts, secondary: FactoryFacts, options: PairedNamespaceOptions
 ) -> None:
     """Refuse what cannot be paired, and claim the options for what can."""
-    if (primary.host.lower(), primary.port) == (secondary.host.lower(), secondary.port):
+    if primary.place == secondary.place:
         raise SameNamespace
     if primary.paired:
         raise AlreadyPaired

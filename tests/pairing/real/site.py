@@ -30,6 +30,7 @@ from twinbus.aio import (
     SendAvailabilityPairedNamespaceOptions,
 )
 from twinbus.client.sync.connection import Connection
+from twinbus.core.sas import DEV_KEY_NAME, DEV_KEY_TEXT
 from twinbus.pairing.rules.naming import backlog_path
 from twinbus.testing.proxy import FaultyProxy
 from twinbus.testing.server_process import ServerProcess
@@ -43,11 +44,17 @@ QUEUES = 2
 # Queues that are there from the start, since no client could ask for them.
 SLOW = "slow"
 SMALL = "small"
+# Keys that give less than everything, by the rights that they give.
+KEYS = {"Send": "only-send", "Listen": "only-listen"}
 _ENTITIES = {
     "queues": [
         {"name": SLOW, "message_rate_per_second": 1},
         {"name": SMALL, "max_size_in_megabytes": 1},
-    ]
+    ],
+    "authorization_rules": [
+        {"name": name, "rights": [right], "primary_key": f"key-of-{name}"}
+        for right, name in KEYS.items()
+    ],
 }
 
 
@@ -66,6 +73,10 @@ class Side:
     def text(self) -> str:
         """The connection string, through the proxy."""
         return self.server.connection_string_through(self.proxy.port)
+
+    def text_with(self, right: str) -> str:
+        """The connection string with a key that gives this right and no other."""
+        return with_key(self.text, right)
 
     def ids(self, path: str) -> list[str]:
         """The message ids of what lies in a queue, in their order."""
@@ -116,14 +127,20 @@ class RealPair:
 
     @asynccontextmanager
     async def pair(
-        self, text: str = "", *, arguments: dict[str, Any] | None = None, **options: Any
+        self,
+        text: str = "",
+        backlog_text: str = "",
+        *,
+        arguments: dict[str, Any] | None = None,
+        **options: Any,
     ) -> AsyncIterator[Paired]:
         """A paired factory, on both proxies unless told otherwise."""
         given = {"try_timeout": ATTEMPT_SECONDS, **(arguments or {})}
+        backlog_text = backlog_text or self.secondary.text
         make = MessagingFactory.from_connection_string
         async with (
             make(text or self.primary.text, **given) as primary,
-            make(self.secondary.text, try_timeout=ATTEMPT_SECONDS) as secondary,
+            make(backlog_text, try_timeout=ATTEMPT_SECONDS) as secondary,
             AsyncAdmin.from_connection_string(
                 self.secondary.server.admin_connection_string,
                 connection_verify=self.secondary.server.ca_file,
@@ -218,6 +235,13 @@ class Leftovers:
 
     async def __aexit__(self, *_: object) -> None:
         await self.check()
+
+
+def with_key(text: str, right: str) -> str:
+    """A connection string with the key that gives this right and no other."""
+    name = KEYS[right]
+    text = text.replace(f"Name={DEV_KEY_NAME}", f"Name={name}")
+    return text.replace(f"Key={DEV_KEY_TEXT}", f"Key=key-of-{name}")
 
 
 def message(text: str) -> ServiceBusMessage:

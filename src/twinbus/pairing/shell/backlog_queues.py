@@ -19,9 +19,12 @@ import logging
 from collections.abc import AsyncIterable, Awaitable, Callable
 from typing import Any, Protocol
 
+from azure.core.exceptions import HttpResponseError
+
 from twinbus import limits
 from twinbus.pairing.errors import NoBacklogQueue
 from twinbus.pairing.events import EventKind, PairingEvent
+from twinbus.pairing.rules.classification import Failure, kind_of
 from twinbus.pairing.rules.naming import (
     BACKLOG_QUEUE_PROPERTIES,
     backlog_path,
@@ -90,9 +93,16 @@ class BacklogQueues:
 
     async def _names(self) -> list[str]:
         pages = self._manager.list_queues()
-        if isinstance(pages, AsyncIterable):
-            return [queue.name async for queue in pages]
-        return await asyncio.to_thread(lambda: [queue.name for queue in pages])
+        try:
+            if isinstance(pages, AsyncIterable):
+                return [queue.name async for queue in pages]
+            return await asyncio.to_thread(lambda: [queue.name for queue in pages])
+        except HttpResponseError as error:
+            if kind_of(error) is not Failure.ACCESS:
+                raise
+            place = getattr(self._manager, "fully_qualified_namespace", "")
+            text = f"The manager of the secondary '{place}' needs Manage: "
+            raise type(error)(text + error.message, error.response) from error
 
     async def _make(self, index: int) -> BaseException | None:
         """Make one queue; returns why it could not be made."""

@@ -22,7 +22,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 from twinbus.client.connection import Connection
 from twinbus.client.credentials import credential_of
 from twinbus.core.sas import parse_connection_string
-from twinbus.errors import ArgumentError, RemoteError
+from twinbus.errors import ArgumentError
 from twinbus.pairing.errors import PairingError
 from twinbus.pairing.events import EventKind, PairingEvent
 from twinbus.pairing.options import (
@@ -36,7 +36,6 @@ from twinbus.pairing.sdk.arguments import (
     official_keywords,
     send_settings_from,
 )
-from twinbus.pairing.sdk.errors import as_sdk_error
 from twinbus.pairing.shell.backlog_queues import (
     BacklogQueues,
     BacklogWatch,
@@ -257,12 +256,7 @@ class MessagingFactory:
         self._pair = pair
         for path, cause in missing:
             pair.telling.tell(missing_event(path, cause, pair.clock.now_ms()))
-        try:
-            await pair.open_backlog()
-        except RemoteError as error:
-            host, port = secondary._place
-            whose = f"The secondary '{host}:{port}': "
-            raise as_sdk_error(error, whose) from error
+        await pair.open_backlog()
         self._partner = secondary
         if options.enable_syphon:
             self._syphon = self._start_syphon(pair, queues)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never
 
@@ -20,6 +20,7 @@ from twinbus.client.connection import Connection
 from twinbus.client.outcome import Outcome
 from twinbus.client.sender import Sender
 from twinbus.clock import Clock, SystemClock
+from twinbus.errors import RemoteError
 from twinbus.pairing.errors import Moved
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.rules.classification import Failure, kind_of
@@ -39,6 +40,7 @@ from twinbus.pairing.rules.packing import HeadroomWatch
 from twinbus.pairing.rules.policy import Attempt, EntityPolicy, PairingPolicy
 from twinbus.pairing.rules.rotation import Rotation
 from twinbus.pairing.rules.send_call import SendRules
+from twinbus.pairing.sdk.errors import as_sdk_error
 from twinbus.pairing.shell.probing import Probing
 from twinbus.pairing.shell.telling import Telling, forget, remember
 from twinbus.pairing.status import PairingStatus
@@ -195,29 +197,59 @@ class Pair:
     # -- life --------------------------------------------------------------------------
 
     async def open_backlog(self) -> None:
-        """Link to every backlog queue, to learn whether it can be sent to.
+        """Prove on every backlog queue the rights that the pair needs.
 
-        Raises what the last one raised if none can be linked to.
+        Send, and Listen for the syphon: a namespace checks them when a link opens.
+        Raises if a right is missing, or if no queue can be linked to at all.
         """
         indexes = sorted(self.options.usable_indexes)
-        results = await self._link(indexes[: limits.BACKLOG_LINKS_FIRST])
-        errors = [each for each in results if each is not None]
-        # A wrong key is not shown for every queue.
-        if len(errors) < len(results) or kind_of(errors[0]) is not Failure.ACCESS:
-            results += await self._link(indexes[limits.BACKLOG_LINKS_FIRST :])
-            errors = [each for each in results if each is not None]
-        if len(errors) == len(results):
-            raise errors[-1]
-        for index, error in zip(indexes, results, strict=True):
-            if error is not None:
-                self._probing.queue_failed(index, error)
+        errors = await self._prove("Send", self._open_sender, indexes)
+        if len(errors) == len(indexes):
+            raise self._of_secondary(errors[indexes[-1]], ": ")
+        if self.options.enable_syphon:
+            linked = [index for index in indexes if index not in errors]
+            # What else is wrong with receiving, the pumps find out and report.
+            await self._prove("Listen", self._open_receiver, linked)
+        for index, error in errors.items():
+            self._probing.queue_failed(index, error)
 
-    async def _link(self, indexes: list[int]) -> list[BaseException | None]:
-        """Link to some backlog queues; why it failed, for each."""
-        return await asyncio.gather(
-            *(self.backlog_sender(index).open() for index in indexes),
-            return_exceptions=True,
-        )
+    async def _prove(
+        self,
+        right: str,
+        open_link: Callable[[int], Awaitable[None]],
+        indexes: list[int],
+    ) -> dict[int, BaseException]:
+        """Open a link to each of these queues; returns why some failed, by index."""
+        errors: dict[int, BaseException] = {}
+        # A wrong key is shown for the first queues only.
+        first = limits.BACKLOG_LINKS_FIRST
+        for part in (indexes[:first], indexes[first:]):
+            links = (open_link(index) for index in part)
+            results = await asyncio.gather(*links, return_exceptions=True)
+            for index, error in zip(part, results, strict=True):
+                if error is None:
+                    continue
+                errors[index] = error
+                if kind_of(error) is Failure.ACCESS:
+                    path = self.rotation.path(index)
+                    lacks = f" does not give its factory {right} on '{path}': "
+                    raise self._of_secondary(error, lacks)
+        return errors
+
+    async def _open_sender(self, index: int) -> None:
+        await self.backlog_sender(index).open()
+
+    async def _open_receiver(self, index: int) -> None:
+        async with self.secondary.receiver(self.rotation.path(index)) as receiver:
+            await receiver.open()
+
+    def _of_secondary(self, error: BaseException, what: str) -> BaseException:
+        """The error as the official client's, with the namespace that it is about."""
+        if not isinstance(error, RemoteError):
+            return error
+        endpoint = self.secondary.endpoint
+        place = f"The secondary '{endpoint.host}:{endpoint.target[1]}'"
+        return as_sdk_error(error, place + what)
 
     async def sends_ended(self) -> None:
         """Wait until no send is under way."""
