@@ -366,6 +366,10 @@ ATTEMPT_MS_MAX = 30_000
 # seldom enough that a thousand senders do not hammer a server that starts.
 RETRY_PAUSE_MS_MIN = 250
 RETRY_PAUSE_MS_MAX = 5_000
+# Pauses of a sender without a pair: the factor and the longest one that the official
+# client takes where the application gives none.
+RETRY_FACTOR_SECONDS = 0.8
+RETRY_SECONDS_MAX = 120.0
 # Doublings of a pause: beyond this every pause is at its longest anyway, and the number
 # stays small however often something has failed.
 RETRY_DOUBLINGS_MAX = 16

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.pairing.real.site import PATIENCE_SECONDS, Leftovers, RealPair, message
-from twinbus.aio import EventKind
+from twinbus.aio import EventKind, MessagingFactory
 from twinbus.testing.proxy import Fault
 
 Break = Callable[[RealPair], None]
@@ -236,3 +236,28 @@ def test_threads_send_through_an_outage(pair: RealPair, way: Break) -> None:
         assert not thread.is_alive(), thread
     assert sorted(pair.backlog()) == [f"m{each}" for each in range(4)]
     assert pair.primary.ids(queue)[-1] == "back"
+
+
+async def test_an_unpaired_sender_outlasts_a_silent_server(pair: RealPair) -> None:
+    """Its attempts end without an answer until the server answers again."""
+    queue, proxy = pair.queue(), pair.primary.proxy
+    proxy.black_hole()
+    came = proxy.accepted
+    async with (
+        Leftovers(),
+        MessagingFactory.from_connection_string(
+            pair.primary.text,
+            try_timeout=0.2,
+            retry_total=100,
+            retry_mode="fixed",
+            retry_backoff_factor=0.01,
+        ) as factory,
+    ):
+        sender = factory.get_queue_sender(queue)
+        send = asyncio.ensure_future(sender.send_messages(message("m")))
+        await asyncio.to_thread(
+            proxy.wait_until, lambda proxy: proxy.accepted > came + 1
+        )
+        proxy.heal()
+        await send
+    assert pair.primary.ids(queue) == ["m"]

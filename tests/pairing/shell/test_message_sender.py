@@ -420,7 +420,9 @@ async def test_a_late_acceptance_fails_back(site: PairSite, label: str) -> None:
 
 async def test_an_unpaired_sender_tries_a_lost_connection_again(site: PairSite) -> None:
     queue = site.queue()
-    async with MessagingFactory.from_connection_string(site.primary_text) as factory:
+    async with MessagingFactory.from_connection_string(
+        site.primary_text, retry_backoff_factor=0.01
+    ) as factory:
         sender = factory.get_queue_sender(queue)
         await sender.send_messages(ServiceBusMessage("one"))
         site.proxy.cut()

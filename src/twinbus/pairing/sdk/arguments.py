@@ -1,13 +1,14 @@
 """The arguments of the official client, as our own client understands them.
 
-Owns the translation and nothing else: namespace, TLS, WebSocket, proxy, gateway, and
-how long an attempt may take; and the way back, so that the official client connects to
-the same host and port. Arguments that only concern the official client's own transport
-are passed on to it for receivers, and mean nothing here.
+Owns the translation and nothing else: namespace, TLS, WebSocket, proxy, gateway,
+retries, and how long an attempt may take; and the way back, so that the official client
+connects to the same host and port. Arguments that only concern the official client's
+own transport are passed on to it for receivers, and mean nothing here.
 """
 
 from __future__ import annotations
 
+import math
 import ssl
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from urllib.parse import urlsplit
 from twinbus import limits
 from twinbus.client.transport.endpoint import AMQPS_PORT, HTTPS_PORT, Endpoint, Proxy
 from twinbus.core.sas import Secret
+from twinbus.pairing.rules.retry import Backoff
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,12 @@ class SendSettings:
 
     retries: int
     attempt_seconds: float
+    backoff: Backoff
+
+    def pause_ms(self, failures: int, busy: bool) -> int:
+        """How long to wait before another attempt."""
+        pause_ms = self.backoff.pause_ms(failures)
+        return max(pause_ms, self.backoff.pause_ms(0, busy=True)) if busy else pause_ms
 
     @property
     def attempt_ms(self) -> int:
@@ -73,7 +81,7 @@ def official_keywords(endpoint: Endpoint, keywords: dict[str, Any]) -> dict[str,
 
 
 def send_settings_from(keywords: dict[str, Any]) -> SendSettings:
-    """How often and how long to try."""
+    """How often and how long to try, by the official client's options."""
     attempt_seconds = keywords.get("try_timeout")
     if attempt_seconds is None:
         attempt_seconds = limits.ATTEMPT_MS_MAX / 1000
@@ -82,7 +90,29 @@ def send_settings_from(keywords: dict[str, Any]) -> SendSettings:
     retries = keywords.get("retry_total", 3)
     if not isinstance(retries, int) or retries < 0:
         raise ValueError("retry_total must be a whole number that is not negative.")
-    return SendSettings(retries, float(attempt_seconds))
+    return SendSettings(retries, float(attempt_seconds), _backoff(keywords))
+
+
+def _backoff(keywords: dict[str, Any]) -> Backoff:
+    """The pauses of the official client: the factor as it is, or doubled each time."""
+    factor = _seconds(keywords, "retry_backoff_factor", limits.RETRY_FACTOR_SECONDS)
+    longest = _seconds(keywords, "retry_backoff_max", limits.RETRY_SECONDS_MAX)
+    mode = keywords.get("retry_mode", "exponential")
+    mode = str(getattr(mode, "value", mode)).lower()
+    if mode not in ("exponential", "fixed"):
+        raise ValueError("retry_mode must be 'exponential' or 'fixed'.")
+    longest_ms = round(longest * 1000)
+    if mode == "fixed":
+        longest_ms = min(longest_ms, round(factor * 1000))
+    # Its first pause is twice the factor already.
+    return Backoff(round(factor * 2000), longest_ms)
+
+
+def _seconds(keywords: dict[str, Any], name: str, default: float) -> float:
+    value = keywords.get(name, default)
+    if not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise ValueError(f"{name} must be a number of seconds that is not negative.")
+    return value
 
 
 def _tls(keywords: dict[str, Any]) -> ssl.SSLContext | None:

@@ -305,13 +305,8 @@ class MessagingFactory:
             return None
         if self._pair is not None:
             return PairedRoute(self._pair, path, self.check_alive)
-        settings = self.settings
-        return DirectRoute(
-            self.connection.sender(path),
-            self.check_alive,
-            settings.retries,
-            settings.attempt_seconds,
-        )
+        sender = self.connection.sender(path)
+        return DirectRoute(sender, self.check_alive, self.settings)
 
     # -- life --------------------------------------------------------------------------
 

@@ -1,9 +1,8 @@
 """How one send reaches its entity, with a pair and without one.
 
 Owns the messages of one call (`SendWork`) and the two routes. `DirectRoute` sends to
-the entity and nowhere else: it retries a broken connection as often as the official
-client would, asks a busy service again after ten seconds if the caller's time allows,
-and raises all other errors.
+the entity and nowhere else: it retries transient errors as the official client does,
+by the same options, and a busy service not before ten seconds; it raises all others.
 
 `PairedRoute` sends straight to the primary while the entity is healthy, and does not
 even ask the rules. If that fails, or the entity is not healthy, a `SendCall` says what
@@ -14,7 +13,6 @@ backlog queue, give up. Nothing is decided here, and every wait ends.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
@@ -27,7 +25,7 @@ from twinbus.pairing.rules import envelope
 from twinbus.pairing.rules.classification import Failure, kind_of
 from twinbus.pairing.rules.packing import check_size, with_scheduled_time
 from twinbus.pairing.rules.policy import EntityState
-from twinbus.pairing.rules.retry import SEND_BACKOFF
+from twinbus.pairing.rules.retry import is_transient
 from twinbus.pairing.rules.rotation import SenderChoice
 from twinbus.pairing.rules.send_call import (
     Done,
@@ -38,6 +36,7 @@ from twinbus.pairing.rules.send_call import (
     TryPrimary,
     Wait,
 )
+from twinbus.pairing.sdk.arguments import SendSettings
 from twinbus.pairing.shell.pair import Pair, PairedEntity
 
 
@@ -117,59 +116,40 @@ class Scheduled(SendWork):
 class DirectRoute:
     """The way of the sends of one unpaired sender."""
 
-    __slots__ = ("_attempt_seconds", "_check", "_retries", "_sender")
+    __slots__ = ("_check", "_settings", "sender")
 
     def __init__(
-        self,
-        sender: Sender,
-        check: Callable[[], None],
-        retries: int,
-        attempt_seconds: float,
+        self, sender: Sender, check: Callable[[], None], settings: SendSettings
     ) -> None:
-        self._sender = sender
+        self.sender = sender
         # Raises once the factory takes no more sends.
         self._check = check
-        self._retries = retries
-        self._attempt_seconds = attempt_seconds
-
-    @property
-    def sender(self) -> Sender:
-        return self._sender
+        self._settings = settings
 
     async def send(self, work: SendWork, within_seconds: float | None) -> bool:
         """Send; returns when it is accepted, raises why not."""
-        loop = asyncio.get_running_loop()
+        settings, loop = self._settings, asyncio.get_running_loop()
         end = None if within_seconds is None else loop.time() + within_seconds
         failures = 0
         while True:
-            seconds = self._attempt_seconds
+            seconds = settings.attempt_seconds
             if end is not None:
                 seconds = min(seconds, max(end - loop.time(), 0))
             try:
-                await work.submit(self._sender, seconds)
+                await work.submit(self.sender, seconds)
             except Exception as error:
                 work.failed(error)
                 failures += 1
-                pause_seconds = _pause_seconds(kind_of(error), failures)
-                if pause_seconds is None or failures > self._retries:
+                if failures > settings.retries or not is_transient(error):
                     raise
+                busy = kind_of(error) is Failure.BUSY
+                pause_seconds = settings.pause_ms(failures, busy) / 1000
                 if end is not None and loop.time() + pause_seconds >= end:
                     raise
             else:
                 return True
             await asyncio.sleep(pause_seconds)
             self._check()
-
-
-def _pause_seconds(kind: Failure, failures: int) -> float | None:
-    """How long to wait before another attempt; None: there is none."""
-    if kind is Failure.CONNECTION:
-        # The first fault of a connection is retried without a pause.
-        jitter = random.random()  # noqa: S311
-        return SEND_BACKOFF.pause_ms(failures - 1, jitter=jitter) / 1000
-    if kind is Failure.BUSY:
-        return SEND_BACKOFF.pause_ms(failures, busy=True) / 1000
-    return None
 
 
 class PairedRoute:
