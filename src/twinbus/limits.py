@@ -430,6 +430,9 @@ BACKLOG_LOOK_SECONDS = 10 * 60.0
 # What one receive waits while a backlog queue is empty: ten idle queues cost forty
 # receives an hour.
 SYPHON_POLL_SECONDS = 15 * 60.0
+# A link that a service ends as idle was idle for longer than this: Azure ends links
+# after ten minutes, and connections without links after one.
+IDLE_LINK_MS_MIN = 60_000
 # Messages of one receive. Two of these may be in hand, and with those that are parked
 # that is what a link may hold.
 SYPHON_CHUNK_MESSAGES = 500

@@ -78,6 +78,16 @@ class Peer:
         """How many have not ended."""
         return sum(not each.lost for each in self.connections)
 
+    @property
+    def polls(self) -> list[tuple[PeerConnection, Link]]:
+        """The links on which a client waits for messages, or has waited."""
+        return [
+            (connection, link)
+            for connection in self.connections
+            for link in connection.links
+            if link.sends and link.credit > 0 and _source(link) != "$cbs"
+        ]
+
     def tell(self) -> None:
         """Something happened."""
         self._news.set()
@@ -198,6 +208,11 @@ class PeerConnection(asyncio.Protocol):
             if link.sends:
                 link.settled_by_us = True
                 link.send(payload, b"reply")
+
+
+def _source(link: Link) -> Any:
+    source: Any = link.peer_attach.source
+    return source.address
 
 
 @asynccontextmanager

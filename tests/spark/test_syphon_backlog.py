@@ -8,13 +8,18 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import pytest_asyncio
 
+from tests.client.peer import peering
 from tests.client.site import message
 from twinbus import limits
 from twinbus.client.connection import Connection
+from twinbus.client.credentials import SasKey
+from twinbus.client.transport.endpoint import Endpoint
 from twinbus.errors import RemoteError
 from twinbus.pairing.rules.naming import backlog_path
 from twinbus.spark.syphon_job.backlog import Backlog
 from twinbus.testing.namespace import ServedNamespace, serve_namespace
+from twinbus.wire.performatives import Error
+from twinbus.wire.types import Symbol
 
 PRIMARY = "contoso"
 
@@ -157,3 +162,22 @@ async def test_a_queue_that_is_gone_is_an_error(
         await Backlog(connection, PRIMARY).wait([0, 1], 30)
 
     assert caught.value.condition == "amqp:not-found"
+
+
+async def test_a_wait_that_a_service_ends_as_idle_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "IDLE_LINK_MS_MIN", 0)
+    ended = Error(Symbol("amqp:link:detach-forced"), "Idle timeout: 00:10:00.")
+    async with (
+        peering() as peer,
+        Connection(Endpoint("127.0.0.1", peer.port), SasKey("a", "b")) as connection,
+    ):
+        waiting = asyncio.create_task(Backlog(connection, PRIMARY).wait([0, 1], 900))
+
+        await peer.until(lambda: len(peer.polls) == 2)
+        for connection_there, link in peer.polls:
+            link.detach(ended)
+            connection_there.flush()
+
+        assert await waiting == set()

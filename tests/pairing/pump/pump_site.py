@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tests.client.peer import Peer
 from tests.server.raw import RawServer, serving
 from twinbus import limits
 from twinbus.client.connection import Connection
@@ -252,7 +253,7 @@ class Namespaces:
         self._open.append(made)
         return made
 
-    def connect(self, server: RawServer | Wire, **options: Any) -> Connection:
+    def connect(self, server: RawServer | Wire | Peer, **options: Any) -> Connection:
         """A client with the root key, or another credential."""
         endpoint = Endpoint("127.0.0.1", server.port)
         key = SasKey(DEV_KEY_NAME, DEV_KEY_TEXT)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.client.peer import PeerConnection, peering
 from tests.pairing.pump.pump_site import (
     BACKLOG,
     Namespaces,
@@ -25,13 +26,27 @@ from twinbus.client.receiver import ReceiveOptions, Receiver
 from twinbus.client.transport.endpoint import Endpoint
 from twinbus.clock import ManualClock
 from twinbus.core.names import parse_address
-from twinbus.pairing.events import EventKind
+from twinbus.errors import RemoteError
+from twinbus.pairing.events import EventKind, PairingEvent
 from twinbus.pairing.pump.pump import Pump, PumpSettings, Senders
 from twinbus.pairing.status import DestinationCounts, PumpCounts, total
+from twinbus.wire.link import Link
+from twinbus.wire.performatives import Error
+from twinbus.wire.types import Symbol
 
 HOUR_MS = 3_600_000
 DAYS = 30
 MINUTE_MS = 60_000
+# After how long Azure ends an idle link, and what it says then.
+IDLE_MS = 10 * MINUTE_MS
+IDLE_LINK = (
+    "The link 'G2:1:receiver' is force detached. Code: consumer(link45). Details: "
+    "AmqpMessageConsumer.IdleTimerExpired: Idle timeout: 00:10:00."
+)
+IDLE_CONNECTION = (
+    "The connection was inactive for more than the allowed 300000 milliseconds and is "
+    "closed by container 'LinkTracker'."
+)
 
 
 @pytest.fixture
@@ -155,14 +170,80 @@ async def test_a_pump_that_is_cancelled_leaves_nothing_locked(
     assert await site.ready() == ["2"]
 
 
+# -- idle links --------------------------------------------------------------------
+
+
+def end_link(_: PeerConnection, link: Link) -> None:
+    link.detach(Error(Symbol("amqp:link:detach-forced"), IDLE_LINK))
+
+
+def end_connection(connection: PeerConnection, _: Link) -> None:
+    condition = Symbol("amqp:connection:forced")
+    connection.engine.close(Error(condition, IDLE_CONNECTION))
+
+
+@pytest.mark.parametrize("end", [end_link, end_connection])
+async def test_a_poll_that_a_service_ends_as_idle_is_followed_at_once_by_the_next(
+    end: Callable[[PeerConnection, Link], None],
+) -> None:
+    clock = ManualClock()
+    told: list[PairingEvent] = []
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    settings = PumpSettings(clock=clock, sleep=sleep, on_event=told.append)
+    async with (
+        peering() as peer,
+        Connection(Endpoint("127.0.0.1", peer.port), SasKey("a", "b")) as source,
+    ):
+        pump = Pump(source, Senders(source), BACKLOG, settings)
+        running = asyncio.create_task(pump.run())
+        for ended in range(3):
+            await peer.until(lambda: len(peer.polls) == ended + 1)  # noqa: B023
+            connection, link = peer.polls[-1]
+            clock.advance(IDLE_MS)
+            end(connection, link)
+            connection.flush()
+        await peer.until(lambda: len(peer.polls) == 4)
+
+        assert (pump.counts.receives, slept, told) == (4, [], [])
+        await pump.stop()
+        await running
+
+
+async def test_a_service_that_ends_links_early_is_backed_off_from(
+    site: Namespaces,
+) -> None:
+    """Otherwise it would be asked again and again without a pause."""
+    async with peering() as peer:
+        source = site.connect(peer)
+        pump = site.pump(source=source)
+        running = asyncio.create_task(pump.run())
+        await peer.until(lambda: len(peer.polls) == 1)
+        connection, link = peer.polls[0]
+
+        end_link(connection, link)
+        connection.flush()
+        await site.time.until_asleep(0, limits.RETRY_PAUSE_MS_MIN)
+
+        assert backs_off(site) == [(BACKLOG, "connection")]
+        await pump.stop()
+        await running
+        await source.close()
+
+
 # -- what waiting costs ------------------------------------------------------------
 
 
 class EmptySecondary(Connection):
     """A secondary on which nothing ever arrives, by a clock of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, idle_ms: int | None = None) -> None:
         super().__init__(Endpoint("127.0.0.1", 1), SasKey("name", "key"))
+        # After how long it ends idle links.
+        self.idle_ms = idle_ms
         self.time = ManualClock()
         self.polls = 0
         self.waiting: list[asyncio.Future[None]] = []
@@ -176,7 +257,7 @@ class EmptySecondary(Connection):
         while len(self.waiting) < pumps:
             self.news.clear()
             await self.news.wait()
-        self.time.advance(int(limits.SYPHON_POLL_SECONDS * 1000))
+        self.time.advance(self.idle_ms or int(limits.SYPHON_POLL_SECONDS * 1000))
         waiting, self.waiting = self.waiting, []
         for each in waiting:
             each.set_result(None)
@@ -196,11 +277,23 @@ class EmptyReceiver(Receiver):
         secondary.waiting.append(asyncio.get_running_loop().create_future())
         secondary.news.set()
         await secondary.waiting[-1]
+        if secondary.idle_ms is not None:
+            raise RemoteError("amqp:link:detach-forced", IDLE_LINK)
         return []
 
 
-async def test_ten_idle_queues_cost_28800_receives_in_30_days() -> None:
-    secondary = EmptySecondary()
+@pytest.mark.parametrize(
+    ("idle_ms", "polls"),
+    [
+        (None, (40, 960, 28_800)),
+        # Where a service ends idle links after ten minutes, as Azure does.
+        (IDLE_MS, (60, 1_440, 43_200)),
+    ],
+)
+async def test_what_ten_idle_queues_cost_in_30_days(
+    idle_ms: int | None, polls: tuple[int, int, int]
+) -> None:
+    secondary = EmptySecondary(idle_ms)
     clock = secondary.time
     settings = PumpSettings(clock=clock)
     senders = Senders(secondary)
@@ -215,9 +308,7 @@ async def test_ten_idle_queues_cost_28800_receives_in_30_days() -> None:
         hours = (clock.now_ms() - start_ms) / HOUR_MS
         polls_by_hour[hours] = secondary.polls
 
-    assert polls_by_hour[1] == 40
-    assert polls_by_hour[24] == 960
-    assert polls_by_hour[24 * DAYS] == 28_800
+    assert tuple(polls_by_hour[each] for each in (1, 24, 24 * DAYS)) == polls
     for pump in pumps:
         await pump.stop()
     await asyncio.gather(*running)

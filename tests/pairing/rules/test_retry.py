@@ -15,6 +15,7 @@ from twinbus.pairing.rules.retry import (
     SYPHON_BACKOFF,
     Backoff,
     halves,
+    is_ended_poll,
     is_of_one_message,
     is_transient,
 )
@@ -68,6 +69,50 @@ def test_errors_of_an_entity_are_not_transient(condition: str) -> None:
 def test_refusals_of_a_batch_may_be_of_one_message(condition: str) -> None:
     assert is_of_one_message(remote(condition))
     assert not is_transient(remote(condition))
+
+
+LINK_ENDED = (
+    "The link 'G2:1:receiver' is force detached. Code: consumer(link45). Details: "
+    "AmqpMessageConsumer.IdleTimerExpired: Idle timeout: 00:10:00. TrackingId:1"
+)
+CONNECTION_ENDED = (
+    "The connection was inactive for more than the allowed 300000 milliseconds and is "
+    "closed by container 'LinkTracker'. TrackingId:1"
+)
+UNLINKED = (
+    "The connection was closed by container '7f_G2' because it did not have any active "
+    "links in the past 300000 milliseconds. TrackingId:1"
+)
+
+
+@pytest.mark.parametrize(
+    ("condition", "text"),
+    [
+        ("amqp:link:detach-forced", LINK_ENDED),
+        ("amqp:connection:forced", CONNECTION_ENDED),
+        ("amqp:connection:forced", UNLINKED),
+    ],
+)
+def test_a_link_that_ends_as_idle_is_the_end_of_a_poll(
+    condition: str, text: str
+) -> None:
+    error = RemoteError(condition, text)
+
+    assert is_ended_poll(error, 600_000)
+    assert not is_ended_poll(error, 59_999)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RemoteError("amqp:link:detach-forced", "The queue 'idle' was deleted."),
+        RemoteError("amqp:internal-error", LINK_ENDED),
+        Disconnected("The server is silent for longer than agreed."),
+        Disconnected(),
+    ],
+)
+def test_any_other_end_of_a_link_is_a_failure(error: RemoteError) -> None:
+    assert not is_ended_poll(error, 600_000)
 
 
 def test_the_pause_doubles_up_to_the_longest() -> None:

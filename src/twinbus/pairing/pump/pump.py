@@ -32,7 +32,11 @@ from twinbus.pairing.pump.locks import Gaps, Item, LockTimes
 from twinbus.pairing.pump.settling import Journal, Receipt, Settler
 from twinbus.pairing.rules.classification import Failure, kind_of
 from twinbus.pairing.rules.decisions import Tell
-from twinbus.pairing.rules.retry import RECEIVE_BACKOFF, is_transient
+from twinbus.pairing.rules.retry import (
+    RECEIVE_BACKOFF,
+    is_ended_poll,
+    is_transient,
+)
 from twinbus.pairing.rules.syphon_rules import (
     TTL_REMAINING,
     DeadLetter,
@@ -247,7 +251,14 @@ class Pump:
     async def _receive(self, count: int, wait_seconds: float) -> int:
         """Receive; what came is in hand when this ends, however it ends."""
         self.counts.receives += 1
-        messages = await self._receiver.receive(count, wait_seconds)
+        clock = self._settings.clock
+        began_ms = clock.now_ms()
+        try:
+            messages = await self._receiver.receive(count, wait_seconds)
+        except RemoteError as error:
+            if is_ended_poll(error, clock.now_ms() - began_ms):
+                return 0
+            raise
         if messages:
             self._take(messages)
         return len(messages)

@@ -1,18 +1,21 @@
 """Retries: which errors are transient, how long to pause, how to split a refused batch.
 
-Owns these three rules for all callers: sends, pumps and the jobs on Spark. A caller
-keeps its own count of failures in a row and its own deadline, and does the waiting;
-jitter comes in as an argument. What an error says about a namespace is
-`classification.py`. Knows nothing about clocks, connections or messages.
+Owns these rules for all callers: sends, pumps and the jobs on Spark; and which error is
+only the end of a long poll. A caller keeps its own count of failures in a row and its
+own deadline, and does the waiting; jitter comes in as an argument. What an error says
+about a namespace is `classification.py`. Knows nothing about clocks, connections or
+messages.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from twinbus import limits
+from twinbus.errors import RemoteError
 from twinbus.pairing.rules.classification import Failure, Verdict, kind_of
 
 _T = TypeVar("_T")
@@ -23,6 +26,22 @@ _OF_ONE_MESSAGE = frozenset((Failure.REFUSED, Failure.TOO_LARGE, Failure.MESSAGE
 def is_transient(error: BaseException) -> bool:
     """Whether the same request may succeed later, without any change by a person."""
     return kind_of(error).verdict is not Verdict.RAISE
+
+
+_IDLE_CONDITIONS = frozenset(("amqp:link:detach-forced", "amqp:connection:forced"))
+# As Azure says it, for links and for connections, in the words of today and of before.
+_IDLE_TEXT = re.compile(r"idle ?time|was inactive|any active links", re.IGNORECASE)
+
+
+def is_ended_poll(error: RemoteError, waited_ms: int) -> bool:
+    """Whether a service has ended a link because nothing came on it for long.
+
+    Then a receive that waited so long is over and nothing is wrong. A service that does
+    so after a short wait would be asked without a pause: that is a failure.
+    """
+    if error.condition not in _IDLE_CONDITIONS or waited_ms < limits.IDLE_LINK_MS_MIN:
+        return False
+    return _IDLE_TEXT.search(error.text) is not None
 
 
 # -- pauses ------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from twinbus.client.receiver import Receiver
 from twinbus.errors import RemoteError
 from twinbus.pairing.rules.classification import Failure, kind_of
 from twinbus.pairing.rules.naming import backlog_path
+from twinbus.pairing.rules.retry import is_ended_poll
 
 
 def is_active(message: Message) -> bool:
@@ -113,14 +114,14 @@ class Backlog:
     async def wait(self, indexes: Collection[int], seconds: float) -> set[int]:
         """Wait until something can be received, and leave it there.
 
-        One receive for each queue. What arrives is released, uncounted. Returns where
-        it was; nothing if nothing came.
+        One receive for each queue, over early where a service ends idle links. What
+        arrives is released, uncounted. Returns where it was; nothing if nothing came.
         """
         receivers = {
             index: self._connection.receiver(self.path(index)) for index in indexes
         }
         waits = {
-            asyncio.ensure_future(receiver.receive(1, seconds)): index
+            asyncio.ensure_future(_poll(receiver, seconds)): index
             for index, receiver in receivers.items()
         }
         try:
@@ -137,6 +138,17 @@ class Backlog:
             return arrived
         finally:
             await _end(waits, receivers.values())
+
+
+async def _poll(receiver: Receiver, seconds: float) -> list[Message]:
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    try:
+        return await receiver.receive(1, seconds)
+    except RemoteError as error:
+        if is_ended_poll(error, round((loop.time() - began) * 1000)):
+            return []
+        raise
 
 
 async def _end(
