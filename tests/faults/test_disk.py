@@ -12,14 +12,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from tests.server.raw import RawClient, RawServer, serving
 from twinbus.core.entity import QueueDescription
+from twinbus.pairing.rules.ping import ping_message
 from twinbus.server.broker.config import NamespaceConfig
+from twinbus.testing.server_process import ServerProcess
 from twinbus.wire.events import Delivered
 from twinbus.wire.link import Link
 from twinbus.wire.message import sections
@@ -116,6 +118,31 @@ async def test_what_was_accepted_before_the_disk_was_full_survives_a_restart(
         client.abort()
 
 
+def _fill(folder: Path) -> None:
+    """Leave not one byte on the disk of this folder."""
+    with suppress(OSError), (folder / "filler").open("wb", buffering=0) as filler:
+        while True:
+            filler.write(bytes(4096))
+
+
+async def test_a_full_disk_refuses_a_ping_like_a_send(small_disk: Path) -> None:
+    """The ping comes first: no send has found out yet that the disk is full."""
+    with ServerProcess(small_disk, {"queues": {"q": {}}}) as server:
+        client = await RawClient.connect(server.ports["amqp"])
+        sender = await _sender(client)
+        assert isinstance(await client.send(sender, ping_message("s", "1")), Accepted)
+        _fill(small_disk)
+
+        ping = await client.send(sender, ping_message("s", "2"))
+        send = await client.send(sender, _payload("m"))
+
+        assert isinstance(ping, Rejected)
+        assert ping.error is not None
+        assert "disk is full" in (ping.error.description or "")
+        assert ping == send
+        client.abort()
+
+
 # -- a failing disk --------------------------------------------------------------------
 
 
@@ -179,6 +206,21 @@ async def test_after_an_error_of_the_disk_nothing_more_is_accepted(
         found = await _stored(server)
         assert set(accepted) <= set(found)
         client.abort()
+
+
+async def test_no_ping_is_accepted_after_a_failed_sync(tmp_path: Path) -> None:
+    outcomes = []
+    with _failing(tmp_path, "fdatasync", "20+") as port:
+        client = await RawClient.connect(port)
+        sender = await _sender(client)
+        for number in range(30):
+            ping = ping_message("s", str(number))
+            outcomes.append(type(await client.send(sender, ping)))
+        client.abort()
+
+    failed = outcomes.index(Rejected)
+    assert failed > 0
+    assert set(outcomes[failed:]) == {Rejected}
 
 
 async def _stored(server: RawServer) -> list[str]:

@@ -49,8 +49,8 @@ FOREVER_MS = 1 << 62
 CONTAINERS_PER_ENTITY = 4
 DEAD_LETTER = 1
 TRANSFER_DEAD_LETTER = 2
-# A container that is always there and belongs to no entity: who wants to know whether
-# messages can be kept and had puts one in and takes it out.
+# A container that is always there and belongs to no entity. To prove that messages can
+# be kept, a health probe or a ping puts one in and takes it out again.
 PROBE = 0
 
 

@@ -40,6 +40,7 @@ from twinbus.server.broker.throttle import Bucket
 from twinbus.server.broker.turn import Turn, answerable
 from twinbus.server.broker.undo import TurnPart, UndoLog
 from twinbus.store.base import (
+    PROBE,
     EndedLock,
     Lock,
     Record,
@@ -48,6 +49,7 @@ from twinbus.store.base import (
     Store,
     Stored,
     container_of,
+    id_of,
     is_sub_queue,
     sequence_of,
 )
@@ -156,8 +158,19 @@ class Namespace:
     def _send_or_ping(self, entity: Entity, message: Incoming, turn: Turn) -> int:
         if message.content_type == PING_CONTENT_TYPE:
             entity.count("pings", 1, self.undo_log)
+            self._prove_write(turn)
             return 0
         return self.send(entity, [message], turn, checked=True)[0]
+
+    def _prove_write(self, turn: Turn) -> None:
+        """Let the commit write a row: an empty one neither writes nor syncs.
+
+        So a ping that is accepted proves that a message could have been kept.
+        """
+        if not turn.proves_write:
+            sequence = self.store.append(PROBE, [Record(b"", b"")], turn.now_ms)
+            self.store.remove([id_of(PROBE, sequence)])
+            turn.proves_write = True
 
     def check_send(
         self, entity: Entity, messages: Sequence[Incoming], turn: Turn

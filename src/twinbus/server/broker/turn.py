@@ -39,6 +39,7 @@ class Turn:
         "ended_sessions",
         "in_use",
         "now_ms",
+        "proves_write",
         "ready",
         "rules_changed",
         "taken_bytes",
@@ -60,6 +61,8 @@ class Turn:
         self.deleted: list[int] = []
         # Whether claims may have lost the authorization rule that they came from.
         self.rules_changed = False
+        # Whether a ping has made sure that the commit writes a row.
+        self.proves_write = False
         # Bytes of messages taken for each connection.
         self.taken_bytes: dict[Room, int] = {}
 
@@ -71,6 +74,7 @@ class Turn:
             len(self.deleted),
             self.emptied,
             self.rules_changed,
+            self.proves_write,
         )
         self.ready, self.emptied = set(), set()
         return before
@@ -88,6 +92,7 @@ class Turn:
         del self.ended_sessions[before.ended_sessions :]
         del self.deleted[before.deleted :]
         self.rules_changed = before.rules_changed
+        self.proves_write = before.proves_write
 
 
 class PartEffects(NamedTuple):
@@ -98,6 +103,7 @@ class PartEffects(NamedTuple):
     deleted: int
     emptied: set[int]
     rules_changed: bool
+    proves_write: bool
 
 
 # What a client wants done. It is called inside the transaction, in a part of its own:
