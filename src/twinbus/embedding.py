@@ -26,7 +26,7 @@ from twinbus.errors import ConfigError
 from twinbus.server.broker import keys
 from twinbus.server.broker.config import NamespaceConfig
 from twinbus.server.setup.listener import ListenOptions
-from twinbus.server.setup.server import ServerOptions, Supervisor
+from twinbus.server.setup.server import Server, ServerOptions
 
 if TYPE_CHECKING:
     from azure.servicebus.management import ServiceBusAdministrationClient
@@ -39,19 +39,19 @@ _KINDS = ("amqp", "https")
 _NAME = "embedded"
 # What is served stays until it is closed, also if the application keeps only the
 # factory of it: a thread ends with the last reference to it.
-_serving: set[_Server] = set()
+_serving: set[_ServerThread] = set()
 
 
-class _Server:
+class _ServerThread:
     """The server in its thread, from the start on."""
 
     def __init__(self, path: str | os.PathLike[str], name: str) -> None:
         listen = ListenOptions(_HOST, dict.fromkeys(_KINDS, 0))
         options = ServerOptions([NamespaceConfig(name)], Path(path), listen)
-        self._supervisor = Supervisor(options)
+        self._server = Server(options)
         self._thread = LoopThread("twinbus-embedded")
         try:
-            ready = self._thread.run(self._supervisor.start)
+            ready = self._thread.run(self._server.start)
         except ConfigError as error:
             self._thread.stop()
             # The server's own users would know it by this name.
@@ -59,7 +59,7 @@ class _Server:
         except BaseException:
             self._thread.stop()
             raise
-        rules = self._supervisor.ports[name].host.namespace.rules
+        rules = self._server.ports[name].host.namespace.rules
         self._root = keys.find_rule(rules, keys.ROOT_RULE_NAME)
         self._ports: dict[str, Any] = ready["namespaces"][name]
         self._ca_file: str = ready["ca_file"]
@@ -87,7 +87,7 @@ class _Server:
         _serving.discard(self)
         if self._thread.usable:
             try:
-                self._thread.run(self._supervisor.stop)
+                self._thread.run(self._server.stop)
             finally:
                 self._thread.stop()
 
@@ -95,7 +95,7 @@ class _Server:
 class EmbeddedNamespace:
     """A namespace in this process; made by `twinbus.embedded`."""
 
-    def __init__(self, server: _Server) -> None:
+    def __init__(self, server: _ServerThread) -> None:
         from twinbus.pairing.sync.factory import MessagingFactory
 
         self._server = server
@@ -139,14 +139,14 @@ class AsyncEmbeddedNamespace:
 
     def __init__(self, path: str | os.PathLike[str], name: str) -> None:
         self._where = path, name
-        self._server: _Server | None = None
+        self._server: _ServerThread | None = None
 
     async def _start(self) -> Self:
         from twinbus.pairing.shell.factory import MessagingFactory
 
         if self._server is not None:
             return self
-        self._server = server = await asyncio.to_thread(_Server, *self._where)
+        self._server = server = await asyncio.to_thread(_ServerThread, *self._where)
         self.connection_string = server.connection_string
         self.messaging_factory = MessagingFactory.from_connection_string(
             server.connection_string
@@ -184,7 +184,7 @@ def embedded(path: str | os.PathLike[str], *, name: str = _NAME) -> EmbeddedName
     The folder is made if it is not there. `ConfigError` if it cannot be used, or if
     another process has it.
     """
-    server = _Server(path, name)
+    server = _ServerThread(path, name)
     try:
         return EmbeddedNamespace(server)
     except BaseException:

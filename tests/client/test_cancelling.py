@@ -56,7 +56,7 @@ async def until(ready: Callable[[], bool]) -> None:
 
 
 async def test_a_first_send(namespace: Site) -> None:
-    port = next(iter(namespace.server.supervisor.ports.values()))
+    port = next(iter(namespace.server.ports.values()))
 
     async def call() -> None:
         async with namespace.client() as client:
@@ -174,7 +174,7 @@ async def test_settlements_survive_cancellation_at_every_step(namespace: Site) -
 
 
 async def test_closing_a_client(namespace: Site) -> None:
-    port = next(iter(namespace.server.supervisor.ports.values()))
+    port = next(iter(namespace.server.ports.values()))
     async with quiet():
         # A task that is cancelled before its first step does nothing at all.
         for steps in range(1, _STEPS_MAX):

@@ -277,7 +277,7 @@ async def test_a_token_that_the_server_no_longer_honours_is_put_anew(
     client = namespace.client()
     sender = client.sender(QUEUE)
     await sender.send(message())
-    (connection,) = connections_of(namespace.server.supervisor.ports["contoso"])
+    (connection,) = connections_of(namespace.server.ports["contoso"])
     connection.claims._by_audience.clear()
     connection.check_claims()
 

@@ -41,7 +41,7 @@ async def test_a_thousand_senders_share_one_connection(namespace: Site) -> None:
 
         await asyncio.gather(*(each.send(message()) for each in senders))
 
-        (port,) = namespace.server.supervisor.ports.values()
+        (port,) = namespace.server.ports.values()
         assert len(port.connections) == 1
         live = client._live
         assert live is not None

@@ -36,7 +36,7 @@ from twinbus.wire.performatives import Received as InTransit
 
 def cut(namespace: Site) -> None:
     """End every connection of the server without a word."""
-    for port in namespace.server.supervisor.ports.values():
+    for port in namespace.server.ports.values():
         for connection in list(port.connections):
             connection.drop("the test cuts it")
 
@@ -92,7 +92,7 @@ async def test_a_server_that_says_why_it_closes_is_quoted(namespace: Site) -> No
     sending = asyncio.ensure_future(sender.send(message()))
     await asyncio.wait([sending], timeout=0)
 
-    for port in namespace.server.supervisor.ports.values():
+    for port in namespace.server.ports.values():
         for connection in list(port.connections):
             connection.close(Error("amqp:connection:forced", "Going down."))
 

@@ -16,7 +16,7 @@ from twinbus.clock import ManualClock
 from twinbus.core.sas import Secret, make_token
 from twinbus.server.broker.config import NamespaceConfig
 from twinbus.server.setup.listener import ListenOptions
-from twinbus.server.setup.server import ServerOptions, Supervisor
+from twinbus.server.setup.server import Server, ServerOptions
 from twinbus.wire.events import Attached, Delivered, Disposed, Event, Opened
 from twinbus.wire.link import Link
 from twinbus.wire.message import sections
@@ -34,15 +34,15 @@ async def serving_all(
     """Serve namespaces without the emulator's key; one clock for all of them."""
     clock = ManualClock()
     listen = ListenOptions("127.0.0.1", {"amqp": 0})
-    supervisor = Supervisor(ServerOptions(configs, folder, listen), clock)
-    ready = await supervisor.start()
+    server = Server(ServerOptions(configs, folder, listen), clock)
+    ready = await server.start()
     try:
         yield {
-            name: RawServer(supervisor, clock, entry["amqp_port"])
+            name: RawServer(server, clock, entry["amqp_port"])
             for name, entry in ready["namespaces"].items()
         }
     finally:
-        await supervisor.stop()
+        await server.stop()
 
 
 async def connect(

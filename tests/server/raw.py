@@ -19,7 +19,7 @@ from twinbus.server.amqp.connection import ServerConnection
 from twinbus.server.broker.config import NamespaceConfig
 from twinbus.server.broker.host import Host
 from twinbus.server.setup.listener import ListenOptions
-from twinbus.server.setup.server import ServerOptions, Supervisor
+from twinbus.server.setup.server import Server, ServerOptions
 from twinbus.wire.codec import encode
 from twinbus.wire.connection import ConnectionState, Engine
 from twinbus.wire.events import (
@@ -53,15 +53,20 @@ _WAIT_SECONDS = 10
 class RawServer:
     """A server in this loop, with a clock that a test moves."""
 
-    def __init__(self, supervisor: Supervisor, clock: ManualClock, port: int) -> None:
-        self.supervisor = supervisor
+    def __init__(self, server: Server, clock: ManualClock, port: int) -> None:
+        self._server = server
         self.clock = clock
         self.port = port
 
     @property
+    def ports(self) -> dict[str, NamespacePort]:
+        """The way into each of its namespaces."""
+        return self._server.ports
+
+    @property
     def host(self) -> Host:
         """The host of the only namespace."""
-        return next(iter(self.supervisor.ports.values())).host
+        return next(iter(self.ports.values())).host
 
     def advance(self, milliseconds: int) -> None:
         """Let time pass for the namespace."""
@@ -81,13 +86,13 @@ async def serving(folder: Path, config: NamespaceConfig) -> AsyncIterator[RawSer
     clock = ManualClock()
     listen = ListenOptions("127.0.0.1", {"amqp": 0})
     options = ServerOptions([config], folder, listen, dev=True)
-    supervisor = Supervisor(options, clock)
-    ready = await supervisor.start()
+    server = Server(options, clock)
+    ready = await server.start()
     try:
         port = ready["namespaces"][config.name]["amqp_port"]
-        yield RawServer(supervisor, clock, port)
+        yield RawServer(server, clock, port)
     finally:
-        await supervisor.stop()
+        await server.stop()
 
 
 class RawClient(asyncio.Protocol):

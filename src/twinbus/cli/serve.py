@@ -23,7 +23,7 @@ from twinbus.errors import ConfigError
 if TYPE_CHECKING:
     from twinbus.core.rights import JwtOptions
     from twinbus.server.broker.config import NamespaceConfig
-    from twinbus.server.setup.server import ServerOptions, Supervisor
+    from twinbus.server.setup.server import Server, ServerOptions
 
 # The name in Microsoft's sample of a Config.json.
 DEV_NAMESPACE = "sbemulatorns"
@@ -264,11 +264,11 @@ def _run(options: ServerOptions) -> None:
 
     import uvloop
 
-    from twinbus.server.setup.server import Supervisor
+    from twinbus.server.setup.server import Server
 
     _allow_files()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(Supervisor(options)))
+        runner.run(_serve(Server(options)))
 
 
 def _allow_files() -> None:
@@ -279,7 +279,7 @@ def _allow_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-async def _serve(supervisor: Supervisor) -> None:
+async def _serve(server: Server) -> None:
     import asyncio
     import signal
 
@@ -287,7 +287,7 @@ async def _serve(supervisor: Supervisor) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    ready = await supervisor.start()
+    ready = await server.start()
     try:
         # What exists now lives as long as the server: never look at it again.
         gc.freeze()
@@ -296,4 +296,4 @@ async def _serve(supervisor: Supervisor) -> None:
         print(json.dumps(ready), flush=True)
         await stopped.wait()
     finally:
-        await supervisor.stop()
+        await server.stop()

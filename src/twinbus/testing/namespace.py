@@ -36,7 +36,7 @@ from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Command, Turn
 from twinbus.server.setup.config import load_config, parse_config
 from twinbus.server.setup.listener import KINDS, ListenOptions
-from twinbus.server.setup.server import ServerOptions, Supervisor
+from twinbus.server.setup.server import Server, ServerOptions
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusClient
@@ -96,15 +96,15 @@ class ServedNamespace:
     def __init__(
         self,
         thread: _LoopThread,
-        supervisor: Supervisor,
+        server: Server,
         ready: Mapping[str, Any],
         clock: ManualClock | None,
     ) -> None:
         self._thread = thread
         self._clock = clock
-        ((self.name, port),) = supervisor.ports.items()
+        ((self.name, port),) = server.ports.items()
         self._host: Host = port.host
-        self._config = supervisor.options.namespaces[0]
+        self._config = server.options.namespaces[0]
         self._clients: list[ServiceBusClient | ServiceBusAdministrationClient] = []
         endpoint = ready["namespaces"][self.name]
         # What clients connect with. It also works for everything that takes the
@@ -281,21 +281,21 @@ def serve_namespace(
         )
         thread = _LoopThread()
         try:
-            supervisor = Supervisor(options, clock)
-            ready = thread.run(_start(supervisor))
-            namespace = ServedNamespace(thread, supervisor, ready, clock)
+            server = Server(options, clock)
+            ready = thread.run(_start(server))
+            namespace = ServedNamespace(thread, server, ready, clock)
             try:
                 yield namespace
             finally:
                 namespace._close_clients()
-                thread.run(supervisor.stop())
+                thread.run(server.stop())
         finally:
             thread.close()
 
 
-async def _start(supervisor: Supervisor) -> Mapping[str, Any]:
-    ready = await supervisor.start()
-    for port in supervisor.ports.values():
+async def _start(server: Server) -> Mapping[str, Any]:
+    ready = await server.start()
+    for port in server.ports.values():
         port.host.token_clock = SystemClock()
     return ready
 

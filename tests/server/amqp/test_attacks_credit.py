@@ -90,7 +90,7 @@ class Desk:
 
     @property
     def connection(self) -> ServerConnection:
-        port = next(iter(self.server.supervisor.ports.values()))
+        port = next(iter(self.server.ports.values()))
         return connections_of(port)[0]
 
     @property

@@ -69,7 +69,7 @@ def in_seconds(server: RawServer, seconds: int) -> int:
 def pass_time(server: RawServer, seconds: int) -> None:
     """Move the server's clock, and let its timers see it."""
     server.advance(seconds * 1000)
-    for connection in connections_of(server.supervisor.ports["contoso"]):
+    for connection in connections_of(server.ports["contoso"]):
         connection.check_claims()
 
 
@@ -232,7 +232,7 @@ async def test_the_timer_detaches_within_five_seconds_by_itself(
 async def test_one_timer_watches_all_claims_and_looks_again(
     server: RawServer, client: RawClient, cbs: Cbs
 ) -> None:
-    (connection,) = connections_of(server.supervisor.ports["contoso"])
+    (connection,) = connections_of(server.ports["contoso"])
     loop = asyncio.get_running_loop()
 
     await cbs.sign("", "send", "send", in_seconds(server, 30 * DAY_S))

@@ -45,7 +45,7 @@ async def server(tmp_path: Path) -> AsyncIterator[RawServer]:
 
 @pytest.fixture
 def port(server: RawServer) -> NamespacePort:
-    return server.supervisor.ports["contoso"]
+    return server.ports["contoso"]
 
 
 @pytest.fixture

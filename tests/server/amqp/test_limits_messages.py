@@ -316,7 +316,7 @@ async def test_a_transaction_ends_by_itself(
     monkeypatch.setattr(limits, "TRANSACTION_SECONDS_MAX", 0.05)
     txn_id = await coordination.declare()
     assert await coordination.send(sender, txn_id)
-    (connection,) = connections_of(server.supervisor.ports["contoso"])
+    (connection,) = connections_of(server.ports["contoso"])
     await until(lambda: not connection.transactions._open)
 
     outcome = await coordination.ask(Discharge(txn_id=txn_id, fail=False))
@@ -327,7 +327,7 @@ async def test_a_transaction_ends_by_itself(
 async def test_a_transaction_leaves_no_timer_behind(
     server: RawServer, client: RawClient, coordination: Coordination
 ) -> None:
-    (connection,) = connections_of(server.supervisor.ports["contoso"])
+    (connection,) = connections_of(server.ports["contoso"])
     transactions = connection.transactions
     first, second = await coordination.declare(), await coordination.declare()
     timers = [transactions._open[key].timer for key in (first, second)]
@@ -338,7 +338,7 @@ async def test_a_transaction_leaves_no_timer_behind(
         False,
     ]
     client.abort()
-    await until(lambda: not server.supervisor.ports["contoso"].connections)
+    await until(lambda: not server.ports["contoso"].connections)
 
     assert [timer is not None and timer.cancelled() for timer in timers] == [True, True]
 

@@ -284,7 +284,7 @@ def expected_of(right: str, scope: Scope) -> set[str]:
 
 def traces(server: RawServer) -> list[Any]:
     """What is in the namespace: a refusal must not change it."""
-    namespace = server.supervisor.ports["contoso"].host.namespace
+    namespace = server.ports["contoso"].host.namespace
     return [
         (entity.key, entity.description, sorted(entity.rules), entity.received)
         for entity in namespace.entities
@@ -365,7 +365,7 @@ async def test_a_host_name_leads_to_that_namespace_and_no_other(
     assert not is_refused(sender)
     await client.send(sender, b"\x00\x53\x75\xa0\x01x")
 
-    ports = servers["contoso"].supervisor.ports
+    ports = servers["contoso"].ports
     received = {}
     for name, port in ports.items():
         entity = port.host.namespace.entities.find(ORDERS)

@@ -31,7 +31,7 @@ from tests.server.amqp.test_rights_matrix import (
 from twinbus.clock import ManualClock
 from twinbus.core.sas import Secret, make_token
 from twinbus.server.setup.listener import ListenOptions
-from twinbus.server.setup.server import ServerOptions, Supervisor
+from twinbus.server.setup.server import Server, ServerOptions
 
 NO_LOCK = "00000000-0000-0000-0000-000000000001"
 DEAD_LETTERS = f"{ORDERS}/$DeadLetterQueue"
@@ -139,12 +139,12 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
     configs = _config("contoso", ""), _config("fabrikam", "elsewhere")
     folder = tmp_path_factory.mktemp("http")
     options = ServerOptions(configs, folder, listen, in_memory=True)
-    supervisor = Supervisor(options, clock)
-    ready = await supervisor.start()
+    server = Server(options, clock)
+    ready = await server.start()
     try:
         yield Site(ready["namespaces"]["contoso"]["http_port"], clock)
     finally:
-        await supervisor.stop()
+        await server.stop()
 
 
 def is_below(path: str, above: str) -> bool:

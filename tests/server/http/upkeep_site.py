@@ -23,7 +23,7 @@ from twinbus.core.sas import Secret, make_token
 from twinbus.server.broker import keys
 from twinbus.server.broker.config import NamespaceConfig
 from twinbus.server.setup.listener import ListenOptions
-from twinbus.server.setup.server import ServerOptions, Supervisor
+from twinbus.server.setup.server import Server, ServerOptions
 
 ROOT = keys.ROOT_RULE_NAME
 
@@ -95,13 +95,13 @@ async def serving(
     """Serve a namespace over AMQP and HTTP."""
     clock = ManualClock()
     listen = ListenOptions("127.0.0.1", {"amqp": 0, "http": 0})
-    supervisor = Supervisor(ServerOptions([config], folder, listen, dev=dev), clock)
-    ready = (await supervisor.start())["namespaces"][config.name]
+    server = Server(ServerOptions([config], folder, listen, dev=dev), clock)
+    ready = (await server.start())["namespaces"][config.name]
     try:
-        server = RawServer(supervisor, clock, ready["amqp_port"])
-        yield UpkeepSite(server, ready["http_port"])
+        raw = RawServer(server, clock, ready["amqp_port"])
+        yield UpkeepSite(raw, ready["http_port"])
     finally:
-        await supervisor.stop()
+        await server.stop()
 
 
 __all__ = ["ROOT", "UpkeepSite", "serving"]

@@ -104,7 +104,7 @@ def set_up(namespace: Namespace, config: NamespaceConfig, now_ms: int) -> None:
         raise
 
 
-class Supervisor:
+class Server:
     """A running server."""
 
     def __init__(
@@ -324,4 +324,4 @@ def _server_connection() -> Connect:
     return ServerConnection
 
 
-__all__ = ["ServerOptions", "Supervisor", "open_namespace", "set_up"]
+__all__ = ["Server", "ServerOptions", "open_namespace", "set_up"]

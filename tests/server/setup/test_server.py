@@ -28,7 +28,7 @@ from twinbus.server.broker import keys
 from twinbus.server.broker.config import NamespaceConfig
 from twinbus.server.setup.config import parse_config
 from twinbus.server.setup.listener import ListenOptions
-from twinbus.server.setup.server import ServerOptions, Supervisor, open_namespace
+from twinbus.server.setup.server import Server, ServerOptions, open_namespace
 
 ALL_FREE = {"amqp": 0, "amqps": 0, "http": 0, "https": 0}
 
@@ -63,13 +63,13 @@ def configured(text: str) -> list[NamespaceConfig]:
 
 
 @asynccontextmanager
-async def running(asked: ServerOptions) -> AsyncIterator[tuple[Supervisor, Any]]:
-    supervisor = Supervisor(asked, ManualClock(), Echo)
-    ready = await supervisor.start()
+async def running(asked: ServerOptions) -> AsyncIterator[tuple[Server, Any]]:
+    server = Server(asked, ManualClock(), Echo)
+    ready = await server.start()
     try:
-        yield supervisor, ready
+        yield server, ready
     finally:
-        await supervisor.stop()
+        await server.stop()
 
 
 def files_in(folder: Path) -> set[str]:
@@ -115,8 +115,8 @@ async def test_the_certificate_names_the_address_that_is_listened_on(
     tmp_path: Path,
 ) -> None:
     listen = ListenOptions("127.0.0.7", {"amqps": 0})
-    supervisor = Supervisor(options(tmp_path, listen=listen), SystemClock(), Echo)
-    ready = await supervisor.start()
+    server = Server(options(tmp_path, listen=listen), SystemClock(), Echo)
+    ready = await server.start()
     trusting = ssl.create_default_context(cafile=ready["ca_file"])
     port = ready["namespaces"]["contoso"]["amqps_port"]
 
@@ -126,7 +126,7 @@ async def test_the_certificate_names_the_address_that_is_listened_on(
 
     writer.close()
     await writer.wait_closed()
-    await supervisor.stop()
+    await server.stop()
 
 
 async def test_what_is_off_has_no_port(tmp_path: Path) -> None:
@@ -141,8 +141,8 @@ async def test_without_dev_no_key_leaves_the_server(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    async with running(options(tmp_path, dev=False)) as (supervisor, ready):
-        host = supervisor.ports["contoso"].host
+    async with running(options(tmp_path, dev=False)) as (server, ready):
+        host = server.ports["contoso"].host
         (root,) = host.namespace.rules_of("")
 
         assert root.primary_key.reveal() not in f"{ready} {caplog.text}"
@@ -155,10 +155,10 @@ async def test_without_dev_no_key_leaves_the_server(
 
 async def test_keys_and_entities_survive_a_restart(tmp_path: Path) -> None:
     asked = options(tmp_path, dev=False)
-    async with running(asked) as (supervisor, _):
-        before = supervisor.ports["contoso"].host.namespace.rules_of("")
-    async with running(asked) as (supervisor, _):
-        after = supervisor.ports["contoso"].host.namespace.rules_of("")
+    async with running(asked) as (server, _):
+        before = server.ports["contoso"].host.namespace.rules_of("")
+    async with running(asked) as (server, _):
+        after = server.ports["contoso"].host.namespace.rules_of("")
 
     assert before == after
 
@@ -174,8 +174,8 @@ async def test_rules_come_from_the_namespace_and_from_entities(tmp_path: Path) -
         authorization_rules: [{name: n, rights: [Listen], primary_key: b}]
     """
     asked = options(tmp_path, namespaces=configured(text))
-    async with running(asked) as (supervisor, _):
-        host = supervisor.ports["contoso"].host
+    async with running(asked) as (server, _):
+        host = server.ports["contoso"].host
 
         def found(key: str) -> list[str]:
             return [rule.name for rule in host.namespace.rules_of(key)]
@@ -186,8 +186,8 @@ async def test_rules_come_from_the_namespace_and_from_entities(tmp_path: Path) -
 
 
 async def test_the_host_name_chooses_where_names_are_real(tmp_path: Path) -> None:
-    async with running(options(tmp_path, "Contoso", "fabrikam")) as (supervisor, _):
-        first, second = supervisor.ports.values()
+    async with running(options(tmp_path, "Contoso", "fabrikam")) as (server, _):
+        first, second = server.ports.values()
 
         assert first.choose("FABRIKAM.bus.example") is second.host
         assert second.choose("contoso.bus.example") is first.host
@@ -199,8 +199,8 @@ async def test_each_namespace_says_its_own_http_ports(tmp_path: Path) -> None:
     names = ("contoso", "fabrikam")
     listen = ListenOptions("127.0.0.1", ALL_FREE)
     asked = options(tmp_path, *names, listen=listen)
-    supervisor = Supervisor(asked)
-    ready = (await supervisor.start())["namespaces"]
+    server = Server(asked)
+    ready = (await server.start())["namespaces"]
     try:
         # By the port that it came through, and by the host name that it asks for.
         for through, hostname, name in (
@@ -217,18 +217,18 @@ async def test_each_namespace_says_its_own_http_ports(tmp_path: Path) -> None:
                 assert client.container_id == name
             assert said["twinbus:http-port"] == ready[name]["http_port"]
             assert said["twinbus:https-port"] == ready[name]["https_port"]
-            assert said["twinbus:instance"] == supervisor.ports[name].host.instance
+            assert said["twinbus:instance"] == server.ports[name].host.instance
     finally:
-        await supervisor.stop()
+        await server.stop()
 
 
 async def test_a_configured_rate_wins_over_the_general_one(tmp_path: Path) -> None:
     text = "namespaces: [{name: a, message_rate_per_second: 5}, {name: b}]"
     asked = options(tmp_path, namespaces=configured(text), message_rate=7)
-    async with running(asked) as (supervisor, _):
+    async with running(asked) as (server, _):
         rates = {
             name: getattr(port.host.namespace._bucket, "rate", None)
-            for name, port in supervisor.ports.items()
+            for name, port in server.ports.items()
         }
 
     assert rates == {"a": 5, "b": 7}
@@ -242,9 +242,9 @@ async def test_a_refused_configuration_leaves_nothing_behind(tmp_path: Path) -> 
         "{name: orders, requires_session: true}]}]"
     )
 
-    supervisor = Supervisor(options(tmp_path, namespaces=wrong), ManualClock(), Echo)
+    server = Server(options(tmp_path, namespaces=wrong), ManualClock(), Echo)
     with pytest.raises(ConfigError, match="requires_session"):
-        await supervisor.start()
+        await server.start()
 
     namespace = open_namespace(tmp_path, "contoso")
     assert [entity.name for entity in namespace.entities] == ["orders"]
@@ -262,7 +262,7 @@ async def test_a_folder_in_use_is_refused_and_its_ports_are_given_back(
             probe.bind(("127.0.0.1", 0))
             free = probe.getsockname()[1]
         listen = ListenOptions("127.0.0.1", {"amqp": free})
-        second = Supervisor(options(tmp_path, listen=listen), ManualClock(), Echo)
+        second = Server(options(tmp_path, listen=listen), ManualClock(), Echo)
 
         with pytest.raises(ConfigError, match="in use by process"):
             await second.start()
@@ -278,42 +278,42 @@ async def test_a_port_in_use_is_refused_and_the_folder_is_given_back(
         other.bind(("127.0.0.1", 0))
         other.listen()
         listen = ListenOptions("127.0.0.1", {"http": 0, "amqp": other.getsockname()[1]})
-        supervisor = Supervisor(options(tmp_path, listen=listen), ManualClock(), Echo)
+        server = Server(options(tmp_path, listen=listen), ManualClock(), Echo)
 
         with pytest.raises(ConfigError, match="--amqp-port"):
-            await supervisor.start()
+            await server.start()
 
     async with running(options(tmp_path)):
         pass
 
 
 async def test_a_bad_name_is_refused(tmp_path: Path) -> None:
-    supervisor = Supervisor(options(tmp_path, "../evil"), ManualClock(), Echo)
+    server = Server(options(tmp_path, "../evil"), ManualClock(), Echo)
 
     with pytest.raises(Exception, match="namespace name"):
-        await supervisor.start()
+        await server.start()
 
     assert files_in(tmp_path) == set()
 
 
 async def test_stopping_twice_is_allowed(tmp_path: Path) -> None:
-    supervisor = Supervisor(options(tmp_path), ManualClock(), Echo)
-    await supervisor.start()
+    server = Server(options(tmp_path), ManualClock(), Echo)
+    await server.start()
 
-    await supervisor.stop()
-    await supervisor.stop()
+    await server.stop()
+    await server.stop()
 
 
 async def test_a_stopped_server_lets_nobody_in_and_everybody_go(tmp_path: Path) -> None:
     # The real connection: it must be told, and the socket must end.
-    supervisor = Supervisor(options(tmp_path), ManualClock())
-    ready = await supervisor.start()
+    server = Server(options(tmp_path), ManualClock())
+    ready = await server.start()
     port = ready["namespaces"]["contoso"]["amqp_port"]
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"AMQP\x03\x01\x00\x00")
     assert await reader.readexactly(8) == b"AMQP\x03\x01\x00\x00"
 
-    await supervisor.stop()
+    await server.stop()
 
     await reader.read()
     writer.close()
@@ -324,8 +324,8 @@ async def test_a_stopped_server_lets_nobody_in_and_everybody_go(tmp_path: Path) 
 
 async def test_a_configured_entity_can_be_found(tmp_path: Path) -> None:
     asked = options(tmp_path, namespaces=configured(ONE_QUEUE))
-    async with running(asked) as (supervisor, _):
-        entities = supervisor.ports["contoso"].host.namespace.entities
+    async with running(asked) as (server, _):
+        entities = server.ports["contoso"].host.namespace.entities
 
         assert entities.get(EntityPath("ORDERS")).name == "orders"
 
@@ -335,11 +335,11 @@ async def test_a_namespace_knows_when_it_was_made(tmp_path: Path) -> None:
     clock = ManualClock()
     first_ms = clock.now_ms()
     for _ in range(2):
-        supervisor = Supervisor(options(tmp_path), clock, Echo)
-        await supervisor.start()
-        namespace = supervisor.ports["contoso"].host.namespace
+        server = Server(options(tmp_path), clock, Echo)
+        await server.start()
+        namespace = server.ports["contoso"].host.namespace
         created_ms = namespace.created_ms(clock.now_ms())
-        await supervisor.stop()
+        await server.stop()
         clock.advance(86_400_000)
 
         assert created_ms == first_ms
