@@ -10,7 +10,7 @@ import gc
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -180,7 +180,9 @@ def serve(
         jwt_audience=jwt_audience,
     )
     log_to_stderr(log_level, log_format)
-    _run(options_from(given))
+    from twinbus.server.setup.handover import received
+
+    _run(replace(options_from(given), sockets=received()))
 
 
 def options_from(given: ServeOptions) -> ServerOptions:

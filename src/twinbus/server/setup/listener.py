@@ -97,6 +97,22 @@ def bind(host: str, port: int, kind: str) -> socket.socket:
     return bound
 
 
+def adopt(
+    bound: socket.socket, kind: str, options: ListenOptions, *, dev: bool
+) -> None:
+    """Take a socket that another process has bound; the rules for ours hold for it."""
+    if bound.family not in (socket.AF_INET, socket.AF_INET6):
+        raise ConfigError(f"The socket handed over for {kind} is not one of TCP.")
+    host = bound.getsockname()[0]
+    if dev and not is_loopback(host):
+        raise ConfigError(
+            f"--dev uses a key that is public, and the socket handed over for {kind} "
+            f"is on {host}. Let it listen on 127.0.0.1, or leave --dev out."
+        )
+    check_plaintext(ListenOptions(host, {kind: 0}, options.allow_plaintext))
+    bound.setblocking(False)
+
+
 def queue(bound: socket.socket, kind: str) -> None:
     """Let clients wait in line until `listen` serves them."""
     try:

@@ -15,8 +15,8 @@ import importlib
 import logging
 import socket
 import ssl
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from twinbus import limits
 from twinbus.clock import Clock, SystemClock
 from twinbus.core import names, sas
 from twinbus.core.rights import JwtOptions
-from twinbus.errors import TwinbusError
+from twinbus.errors import ConfigError, TwinbusError
 from twinbus.server.access.entrance import Entrance, ProtocolFactory
 from twinbus.server.access.jwt import BearerTokens
 from twinbus.server.access.port import NamespacePort
@@ -67,6 +67,8 @@ class ServerOptions:
     jwt: JwtOptions | None = None
     # Messages and entities are gone when the server stops; for tests.
     in_memory: bool = False
+    # Sockets that another process has bound, as NAMESPACE.KIND (`handover.py`).
+    sockets: Mapping[str, socket.socket] = field(default_factory=dict)
 
 
 def open_namespace(data: Path | None, name: str, rate: int | None = None) -> Namespace:
@@ -159,11 +161,22 @@ class Server:
         """Take all ports first: a taken one is the most common mistake, and cheap."""
         options = self.options.listen
         listener.check_plaintext(options)
-        given = [config.name for config in self.options.namespaces]
-        for name, kinds in listener.plan_ports(options, given).items():
+        names_given = [config.name for config in self.options.namespaces]
+        handed = dict(self.options.sockets)
+        for name, kinds in listener.plan_ports(options, names_given).items():
             sockets = self._bound.setdefault(name, {})
             for kind, port in kinds.items():
-                sockets[kind] = listener.bind(options.host, port, kind)
+                bound = handed.pop(f"{name.lower()}.{kind}", None)
+                if bound is None:
+                    bound = listener.bind(options.host, port, kind)
+                else:
+                    listener.adopt(bound, kind, options, dev=self.options.dev)
+                sockets[kind] = bound
+        if handed:
+            raise ConfigError(
+                f"The socket {min(handed)} in LISTEN_FDNAMES is not served. Call each "
+                "NAMESPACE.KIND, in lower case, and give that kind's port option."
+            )
 
     def _prepare_tls(self) -> None:
         if not listener.TLS_KINDS & set(self.options.listen.first_ports):
@@ -230,6 +243,15 @@ class Server:
                     self._serve(bound, kind, http.protocol)
 
     # -- running -------------------------------------------------------------------
+
+    @property
+    def sockets(self) -> dict[str, socket.socket]:
+        """All listening sockets, as NAMESPACE.KIND."""
+        return {
+            f"{name.lower()}.{kind}": bound
+            for name, sockets in self._bound.items()
+            for kind, bound in sockets.items()
+        }
 
     def _ready(self) -> dict[str, Any]:
         namespaces = {name: self._ready_namespace(name) for name in self.ports}
