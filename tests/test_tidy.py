@@ -42,10 +42,16 @@ ID_ARITHMETIC = re.compile(
     r"(?:<<|>>) ?(?:40\b|SEQUENCE_BITS)|\bSEQUENCE_MASK\b|& ?~?3\b"
     r"|\.state [!=]= \d"
 )
+# The database behind the store, by the name of its engine or of its file.
+DATABASE = re.compile(r"sqlite|messages\.db", re.IGNORECASE)
 # Folders whose files may do what others may not, by rule, and why.
 OWNERS: dict[str, dict[str, str]] = {
     "bytes": {"src/twinbus/wire/": "Messages are made and read here."},
     "ids": {"src/twinbus/store/": "Ids are made here."},
+    "database": {
+        "src/twinbus/store/": "The store is kept in it.",
+        "bench/": "Measures what the database costs.",
+    },
 }
 
 # (path, rule) -> why the code is better with the exception. An entry that is no
@@ -63,6 +69,7 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("src/twinbus/limits.py", "file"): (
         "One list of every bound; a second file would be a second place to look."
     ),
+    ("src/twinbus/limits.py", "database"): "The bounds of the file are named for it.",
     ("src/twinbus/pairing/rules/envelope.py", "bounds"): "Times and ticks of .NET.",
     ("src/twinbus/pairing/rules/packing.py", "bounds"): "Computed from the encoding.",
     ("src/twinbus/pairing/sdk/batch.py", "bounds"): "The sizes of a section.",
@@ -272,6 +279,11 @@ def id_arithmetic(source: Source) -> Iterator[str]:
         yield f"{number}: '{found}': use the names in store/base.py"
 
 
+def named_database(source: Source) -> Iterator[str]:
+    for number, found in _in_product(source, "database", DATABASE):
+        yield f"{number}: '{found}': use store/opening.py and store/base.py"
+
+
 def _in_product(
     source: Source, rule: str, pattern: re.Pattern[str]
 ) -> Iterator[tuple[int, str]]:
@@ -312,6 +324,7 @@ RULES: dict[str, Rule] = {
     "names": banned_names,
     "bytes": message_bytes,
     "ids": id_arithmetic,
+    "database": named_database,
     "bounds": scattered_bounds,
 }
 
@@ -405,6 +418,8 @@ _ELIF = """def f() -> None:
         ("ids", "dead = stored.container & 3"),
         ("ids", "entity = container & ~3"),
         ("ids", "scheduled = stored.state == 2"),
+        ("database", "from twinbus.store.sqlite.file import FILE_NAME"),
+        ("database", 'files = data.glob("*/messages.db")'),
         ("bounds", "_WAIT_SECONDS = 1"),
         ("bounds", "QUEUES_MAX: Final = 1"),
     ],

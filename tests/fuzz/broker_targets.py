@@ -25,7 +25,7 @@ from twinbus.server.amqp.management.operations import perform
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
 from twinbus.store.base import SessionGrant
-from twinbus.store.sqlite.store import SqliteStore
+from twinbus.store.opening import open_store
 from twinbus.wire.codec import encode
 from twinbus.wire.connection import Engine
 from twinbus.wire.events import Attached, Delivered, Opened
@@ -228,7 +228,7 @@ class _Anybody:
 
 
 def _namespace() -> Namespace:
-    store = SqliteStore.memory()
+    store = open_store(None)
     store.begin()
     namespace = Namespace("fuzz", store, new_id=lambda: "given")
     namespace.entities.create(QueueDescription("q"), _NOW_MS)

@@ -25,7 +25,7 @@ from twinbus.server.broker.entities import Entity
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
 from twinbus.store.base import Lock, SessionGrant, Stored
-from twinbus.store.sqlite.store import SqliteStore
+from twinbus.store.opening import open_store
 from twinbus.wire.message import sections
 from twinbus.wire.message.sections import Incoming
 from twinbus.wire.types import Timestamp
@@ -61,7 +61,7 @@ class Story:
     """A namespace with actors, moved by the lines of a story."""
 
     def __init__(self) -> None:
-        self.store = SqliteStore.memory()
+        self.store = open_store(None)
         self.namespace = Namespace("story", self.store, new_id=self._next_id)
         self.now_ms = _START_MS
         self.locks: dict[tuple[str, str], Lock] = {}

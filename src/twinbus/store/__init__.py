@@ -1,6 +1,7 @@
 """The queue as SQL: containers, messages, locks and sessions are rows.
 
-Read `base.py` first: the contract of a store, in words. Then `sqlite/`, its
-implementation on SQLite. `queries.py` and `migrations.py` load SQL from files. Must not
-know links, protocols or the broker's rules.
+Read `base.py` first: the contract of a store, in words. `opening.py` opens stores and
+finds them on disk. Then `sqlite/`, the implementation on SQLite. `queries.py` and
+`migrations.py` load SQL from files. Must not know links, protocols or the broker's
+rules.
 """

@@ -28,7 +28,7 @@ from twinbus.server.broker.lock_tokens import uuid_of
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
 from twinbus.store.base import Lock, SessionGrant, Stored
-from twinbus.store.sqlite.store import SqliteStore
+from twinbus.store.opening import open_store
 from twinbus.wire.codec import decode, encode
 from twinbus.wire.message import sections
 from twinbus.wire.types import (
@@ -121,7 +121,7 @@ class Desk:
     """Where requests are handed in."""
 
     def __init__(self) -> None:
-        self.store = SqliteStore.memory()
+        self.store = open_store(None)
         self.store.begin()
         self.namespace = Namespace("contoso", self.store)
         self.asker = Asker()

@@ -19,12 +19,12 @@ from twinbus.core.sas import Secret
 from twinbus.errors import CallerError, EntityExists, EntityNotFound
 from twinbus.server.broker.entities import Entities, Entity
 from twinbus.server.broker.turn import Turn
-from twinbus.store.sqlite.store import SqliteStore
+from twinbus.store.opening import open_store
 
 
 @pytest.fixture
 def entities() -> Entities:
-    store = SqliteStore.memory()
+    store = open_store(None)
     store.begin()
     return Entities(store)
 
@@ -93,7 +93,7 @@ def test_a_reload_keeps_the_objects_and_takes_the_stores_truth(
 
 
 def test_what_was_rolled_back_is_gone_after_a_reload() -> None:
-    store = SqliteStore.memory()
+    store = open_store(None)
     store.begin()
     entities = Entities(store)
     entities.create(QueueDescription("kept"), 1)

@@ -11,14 +11,15 @@ from twinbus.core.rights import AuthorizationRule, Right
 from twinbus.core.sas import DEV_KEY_TEXT, Secret
 from twinbus.errors import ArgumentError, ConfigError, EntityExists, EntityNotFound
 from twinbus.server.broker import keys
-from twinbus.store.sqlite.store import SqliteStore
+from twinbus.store.base import Store
+from twinbus.store.opening import open_store
 
 NOW_MS = 1_700_000_000_000
 
 
 @pytest.fixture
-def store() -> Iterator[SqliteStore]:
-    store = SqliteStore.memory()
+def store() -> Iterator[Store]:
+    store = open_store(None)
     store.begin()
     yield store
     store.rollback()
@@ -29,7 +30,7 @@ def reader(key: str = "k1") -> AuthorizationRule:
     return AuthorizationRule("reader", Right.LISTEN, Secret(key))
 
 
-def test_the_root_rule_is_made_once_with_random_keys(store: SqliteStore) -> None:
+def test_the_root_rule_is_made_once_with_random_keys(store: Store) -> None:
     first = keys.ensure_root(store, NOW_MS)
     second = keys.ensure_root(store, NOW_MS)
 
@@ -41,13 +42,13 @@ def test_the_root_rule_is_made_once_with_random_keys(store: SqliteStore) -> None
     assert len(root.primary_key.reveal()) == 44
 
 
-def test_keys_do_not_print(store: SqliteStore) -> None:
+def test_keys_do_not_print(store: Store) -> None:
     (root,) = keys.ensure_root(store, NOW_MS)
 
     assert root.primary_key.reveal() not in f"{root} {root!r} {[root]}"
 
 
-def test_merging_adds_and_changes_and_leaves_the_rest(store: SqliteStore) -> None:
+def test_merging_adds_and_changes_and_leaves_the_rest(store: Store) -> None:
     (root,) = keys.ensure_root(store, NOW_MS)
     keys.merge_rules(store, [reader("k1")], NOW_MS)
     keys.merge_rules(store, [reader("k2")], NOW_MS)
@@ -56,19 +57,19 @@ def test_merging_adds_and_changes_and_leaves_the_rest(store: SqliteStore) -> Non
     assert keys.load_rules(store) == [root, reader("k2")]
 
 
-def test_a_name_is_taken_once(store: SqliteStore) -> None:
+def test_a_name_is_taken_once(store: Store) -> None:
     keys.add_rule(store, reader(), NOW_MS)
 
     with pytest.raises(EntityExists, match="reader"):
         keys.add_rule(store, reader(), NOW_MS)
 
 
-def test_a_rule_without_rights_is_refused(store: SqliteStore) -> None:
+def test_a_rule_without_rights_is_refused(store: Store) -> None:
     with pytest.raises(ArgumentError, match="no rights"):
         keys.add_rule(store, AuthorizationRule("x", Right(0), Secret("k")), NOW_MS)
 
 
-def test_a_deleted_rule_is_gone_and_the_root_rule_stays(store: SqliteStore) -> None:
+def test_a_deleted_rule_is_gone_and_the_root_rule_stays(store: Store) -> None:
     keys.ensure_root(store, NOW_MS)
     keys.add_rule(store, reader(), NOW_MS)
 
@@ -82,9 +83,7 @@ def test_a_deleted_rule_is_gone_and_the_root_rule_stays(store: SqliteStore) -> N
 
 
 @pytest.mark.parametrize("secondary", [False, True])
-def test_one_key_changes_and_the_other_stays(
-    store: SqliteStore, secondary: bool
-) -> None:
+def test_one_key_changes_and_the_other_stays(store: Store, secondary: bool) -> None:
     (old,) = keys.ensure_root(store, NOW_MS)
 
     new = keys.regenerate_key(store, keys.ROOT_RULE_NAME, NOW_MS, secondary=secondary)
@@ -94,7 +93,7 @@ def test_one_key_changes_and_the_other_stays(
     assert (new.secondary_key == old.secondary_key) is not secondary
 
 
-def test_the_documented_key_works_beside_the_random_one(store: SqliteStore) -> None:
+def test_the_documented_key_works_beside_the_random_one(store: Store) -> None:
     (root,) = keys.ensure_root(store, NOW_MS)
     keys.add_rule(store, reader(), NOW_MS)
 
@@ -106,7 +105,7 @@ def test_the_documented_key_works_beside_the_random_one(store: SqliteStore) -> N
 
 
 def test_rules_can_be_read_while_a_server_has_the_folder(tmp_path: Path) -> None:
-    store = SqliteStore.open(tmp_path)
+    store = open_store(tmp_path)
     store.begin()
     made = keys.ensure_root(store, NOW_MS)
     store.commit()
@@ -129,7 +128,7 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
         keys.read_rules(tmp_path)
 
 
-def test_rules_have_times(store: SqliteStore) -> None:
+def test_rules_have_times(store: Store) -> None:
     keys.ensure_root(store, 1000)
     keys.add_rule(store, reader(), 2000)
     keys.regenerate_key(store, "reader", 3000, secondary=True)
@@ -140,7 +139,7 @@ def test_rules_have_times(store: SqliteStore) -> None:
     assert found == [(1000, 1000), (2000, 3000)]
 
 
-def test_a_rule_is_put_with_new_keys_and_changed_without(store: SqliteStore) -> None:
+def test_a_rule_is_put_with_new_keys_and_changed_without(store: Store) -> None:
     made = keys.put_rule(store, "guest", Right.SEND, 1000)
     changed = keys.put_rule(store, "guest", Right.LISTEN, 2000)
 

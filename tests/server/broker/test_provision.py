@@ -14,14 +14,14 @@ from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.provision import provision
 from twinbus.server.broker.turn import Turn
 from twinbus.server.setup.config import parse_config
-from twinbus.store.sqlite.store import SqliteStore
+from twinbus.store.opening import open_store
 
 NOW_MS = 1_700_000_000_000
 
 
 @pytest.fixture
 def namespace() -> Iterator[Namespace]:
-    namespace = Namespace("contoso", SqliteStore.memory())
+    namespace = Namespace("contoso", open_store(None))
     namespace.store.begin()
     yield namespace
     namespace.store.rollback()

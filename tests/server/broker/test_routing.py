@@ -14,7 +14,7 @@ from twinbus.server.broker.entities import Entity
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
 from twinbus.store.base import DEAD_LETTER, Stored
-from twinbus.store.sqlite.store import SqliteStore
+from twinbus.store.opening import open_store
 from twinbus.wire.message import sections
 from twinbus.wire.message.names import DEAD_LETTER_DESCRIPTION as DESCRIPTION
 from twinbus.wire.types import Described, Symbol, Timestamp
@@ -27,7 +27,7 @@ class Topic:
     """A namespace with one topic, one subscription and one rule."""
 
     def __init__(self, action: str | None = None) -> None:
-        self.store = SqliteStore.memory()
+        self.store = open_store(None)
         self.namespace = Namespace("contoso", self.store)
         self.store.begin()
         entities = self.namespace.entities

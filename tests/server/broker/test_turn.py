@@ -16,7 +16,7 @@ from twinbus.server.broker.commands import MessageWant, Send, TakenMessages
 from twinbus.server.broker.entities import Entity
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Room, Turn, Work, run
-from twinbus.store.sqlite.store import SqliteStore
+from twinbus.store.opening import open_store
 from twinbus.wire.message import sections
 
 NOW_MS = 1_700_000_000_000
@@ -24,7 +24,7 @@ NOW_MS = 1_700_000_000_000
 
 @pytest.fixture
 def namespace() -> Iterator[Namespace]:
-    store = SqliteStore.memory()
+    store = open_store(None)
     store.begin()
     made = Namespace("contoso", store)
     made.entities.create(QueueDescription("q"), NOW_MS)

@@ -23,7 +23,7 @@ from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.http.admin.route import admin_route
 from twinbus.server.http.admin.xml import ATOM, SERVICE_BUS
-from twinbus.store.sqlite.store import SqliteStore
+from twinbus.store.opening import open_store
 
 HOST = "contoso.example"
 ROOT = f"https://{HOST}"
@@ -107,7 +107,7 @@ class RuledNamespace(Namespace):
     """A namespace whose own authorization rules are those of its site."""
 
     def __init__(self, rules: Sequence[AuthorizationRule]) -> None:
-        super().__init__("contoso", SqliteStore.memory())
+        super().__init__("contoso", open_store(None))
         self._given = rules
 
     def rules_of(self, scope_key: str) -> Sequence[AuthorizationRule]:

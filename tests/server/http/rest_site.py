@@ -33,7 +33,7 @@ from twinbus.server.broker.namespace import Namespace
 from twinbus.server.http.server import HttpServer, HttpTimeouts
 from twinbus.server.setup import listener
 from twinbus.store.base import Counts
-from twinbus.store.sqlite.store import SqliteStore
+from twinbus.store.opening import open_store
 
 AUTHORITY = "contoso.servicebus.windows.net"
 KEY = Secret("the key of the namespace")
@@ -174,7 +174,7 @@ class RuledNamespace(Namespace):
     """A namespace whose own authorization rules are those of its site."""
 
     def __init__(self, rules: Sequence[AuthorizationRule]) -> None:
-        super().__init__("contoso", SqliteStore.memory())
+        super().__init__("contoso", open_store(None))
         self._given = rules
 
     def rules_of(self, scope_key: str) -> Sequence[AuthorizationRule]:

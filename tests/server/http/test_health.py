@@ -14,12 +14,12 @@ from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.http.health import HealthProbe
 from twinbus.store.base import PROBE
-from twinbus.store.sqlite.store import SqliteStore
+from twinbus.store.opening import open_store
 
 
 @pytest.fixture
 async def host() -> AsyncIterator[Host]:
-    running = Host(Namespace("contoso", SqliteStore.memory()), ManualClock())
+    running = Host(Namespace("contoso", open_store(None)), ManualClock())
     yield running
     await running.close()
 

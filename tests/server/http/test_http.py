@@ -18,7 +18,7 @@ from twinbus.server.broker.namespace import Namespace
 from twinbus.server.http.server import HttpServer
 from twinbus.server.http.websocket import PATH, SUBPROTOCOL
 from twinbus.server.setup import listener
-from twinbus.store.sqlite.store import SqliteStore
+from twinbus.store.opening import open_store
 
 
 class Shouter(asyncio.Protocol):
@@ -54,7 +54,7 @@ class Site:
 
 @pytest.fixture
 async def site() -> AsyncIterator[Site]:
-    host = Host(Namespace("contoso", SqliteStore.memory()), ManualClock())
+    host = Host(Namespace("contoso", open_store(None)), ManualClock())
     shouters: list[Shouter] = []
 
     def connect(port: NamespacePort) -> asyncio.Protocol:

@@ -107,7 +107,7 @@ class Host:
     """Runs one namespace."""
 
     # Whether turns run in the commit's thread, for stores that wait for the network.
-    # On SQLite they are faster on the loop.
+    # With a store in a local file they are faster on the loop.
     in_thread = False
 
     def __init__(self, namespace: Namespace, clock: Clock) -> None:

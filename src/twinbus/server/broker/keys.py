@@ -20,6 +20,7 @@ from twinbus.core.rights import AuthorizationRule, Right, check_rules, dated
 from twinbus.core.sas import DEV_KEY_NAME, DEV_KEY_TEXT, Secret, key_from
 from twinbus.errors import ArgumentError, ConfigError, EntityExists, EntityNotFound
 from twinbus.store.base import Store
+from twinbus.store.opening import read_setting
 
 # The rule that every namespace is born with; the real service uses the same name.
 ROOT_RULE_NAME = DEV_KEY_NAME
@@ -141,27 +142,7 @@ def read_rules(folder: Path) -> list[AuthorizationRule]:
 
     Only reads one setting, with a connection that cannot write.
     """
-    import sqlite3
-
-    from twinbus.store.queries import load
-    from twinbus.store.sqlite.file import FILE_NAME
-
-    file = (folder / FILE_NAME).resolve()
-    if not file.exists():
-        raise ConfigError(
-            f"There is no namespace in {folder}. "
-            "Check --data and --namespace; `twinbus serve` makes a new one."
-        )
-    try:
-        connection = sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)
-        try:
-            query = load("sqlite", "entities")["setting"]
-            row = connection.execute(query, (SETTING,)).fetchone()
-        finally:
-            connection.close()
-    except sqlite3.Error as error:
-        raise ConfigError(f"{file} cannot be read ({error}).") from error
-    return _parse(None if row is None else str(row[0]))
+    return _parse(read_setting(folder, SETTING))
 
 
 def _parse(text: str | None) -> list[AuthorizationRule]:

@@ -36,7 +36,7 @@ from twinbus.server.broker.provision import provision
 from twinbus.server.broker.turn import Turn
 from twinbus.server.setup import listener
 from twinbus.server.setup.listener import ListenOptions
-from twinbus.store.sqlite.store import SqliteStore
+from twinbus.store.opening import open_store
 from twinbus.wire.performatives import Error
 
 if TYPE_CHECKING:
@@ -78,10 +78,8 @@ def open_namespace(data: Path | None, name: str, rate: int | None = None) -> Nam
     another process has the folder.
     """
     names.check_namespace_name(name)
-    if data is None:
-        return Namespace(name, SqliteStore.memory(), rate=rate)
     # Names of hosts have no case, so neither do the folders.
-    store = SqliteStore.open(data / name.lower())
+    store = open_store(None if data is None else data / name.lower())
     try:
         return Namespace(name, store, rate=rate)
     except BaseException:

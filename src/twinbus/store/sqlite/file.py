@@ -16,6 +16,7 @@ from pathlib import Path
 from twinbus import limits
 from twinbus.errors import ConfigError, StoreFault
 from twinbus.store.migrations import pending
+from twinbus.store.queries import load
 
 FILE_NAME = "messages.db"
 LOCK_NAME = "messages.lock"
@@ -128,6 +129,29 @@ class SqliteFile:
         if self._lock_file >= 0:
             os.close(self._lock_file)
             self._lock_file = -1
+
+
+def read_setting(folder: Path, name: str) -> str | None:
+    """One setting of the store in a folder, also while a server has the folder.
+
+    Reads with a connection that cannot write. `ConfigError` if there is no store.
+    """
+    file = (folder / FILE_NAME).resolve()
+    if not file.exists():
+        raise ConfigError(
+            f"There is no namespace in {folder}. "
+            "Check --data and --namespace; `twinbus serve` makes a new one."
+        )
+    try:
+        connection = sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)
+        try:
+            query = load("sqlite", "entities")["setting"]
+            row = connection.execute(query, (name,)).fetchone()
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        raise ConfigError(f"{file} cannot be read ({error}).") from error
+    return None if row is None else str(row[0])
 
 
 def _take_folder(folder: Path) -> int:

@@ -1,0 +1,30 @@
+"""How stores are opened and found on disk.
+
+Owns the choice of the database: everything outside `store/` gets its store here and
+knows it by the contract in `base.py` alone. Each store has a folder of its own.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from twinbus.store.base import Store
+from twinbus.store.sqlite.file import FILE_NAME, read_setting
+from twinbus.store.sqlite.store import SqliteStore
+
+
+def open_store(folder: Path | None) -> Store:
+    """Open the store in a folder, which is made if it is not there.
+
+    Without a folder it is kept in memory and gone when it is closed. `ConfigError` if
+    the folder cannot be used or another process has it.
+    """
+    return SqliteStore.memory() if folder is None else SqliteStore.open(folder)
+
+
+def find_stores(data: Path) -> list[Path]:
+    """The folders directly below `data` that have a store, in order."""
+    return sorted(file.parent for file in data.glob(f"*/{FILE_NAME}"))
+
+
+__all__ = ["find_stores", "open_store", "read_setting"]
