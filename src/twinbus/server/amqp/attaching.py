@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from twinbus import limits
-from twinbus.core.names import CBS, EntityPath, SubQueue, parse_address
+from twinbus.core.names import EntityPath, SubQueue, parse_address
 from twinbus.core.rights import Operation
 from twinbus.errors import CallerError, EntityDisabled, InvalidField
 from twinbus.server.amqp.claims import CbsNode
@@ -20,6 +20,7 @@ from twinbus.server.amqp.requests import ManagementNode
 from twinbus.server.amqp.sending import SendNode
 from twinbus.server.amqp.sessions import SessionWait, session_name, wants_session
 from twinbus.server.broker.entities import Entity
+from twinbus.server.broker.placement import find_entity, get_entity
 from twinbus.wire.events import Delivered
 from twinbus.wire.link import Link
 from twinbus.wire.performatives import Attach, Coordinator, Source, Target
@@ -53,17 +54,17 @@ def attach(connection: ServerConnection, link: Link) -> None:
     path = parse_address(address)
     if path.is_cbs:
         if link.sends:
-            link.owner = ReplyNode(connection, link, CBS)
+            link.owner = ReplyNode(connection, link, path)
         else:
             link.owner = CbsNode(connection, link)
         _accept_request_link(link)
         return
     if path.management:
         connection.claims.allow(Operation.MANAGEMENT_LINK, path)
-        connection.host.namespace.entities.get(path)
+        get_entity(connection.host, path)
         node: Node
         if link.sends:
-            node = ReplyNode(connection, link, path.scope_key)
+            node = ReplyNode(connection, link, path)
         else:
             node = ManagementNode(connection, link, path)
         link.owner = node
@@ -78,7 +79,7 @@ def attach(connection: ServerConnection, link: Link) -> None:
 def _remember(node: Node, operation: Operation, path: EntityPath) -> None:
     """Note what the link needs, for when the claim ends or the entity goes."""
     node.needed = (operation, path)
-    entity = node.connection.host.namespace.entities.find(path.key)
+    entity = find_entity(node.connection.host, path.key)
     if entity is not None:
         node.belongs_to(entity.id)
 
@@ -93,7 +94,7 @@ def _accept_request_link(link: Link) -> None:
 
 def _attach_sender(connection: ServerConnection, link: Link, path: EntityPath) -> None:
     connection.claims.allow(Operation.SEND_LINK, path)
-    entity = connection.host.namespace.entities.get(path)
+    entity = get_entity(connection.host, path)
     if path.sub_queue is not SubQueue.NONE or entity.kind == "subscription":
         raise CallerError(
             f"'{path.text}' cannot be sent to. Send to the queue or topic itself."
@@ -113,7 +114,7 @@ def _attach_receiver(
     connection: ServerConnection, link: Link, path: EntityPath
 ) -> None:
     connection.claims.allow(Operation.RECEIVE_LINK, path)
-    entity = connection.host.namespace.entities.get(path)
+    entity = get_entity(connection.host, path)
     if not entity.gives_messages(path.sub_queue):
         raise CallerError(
             f"'{path.text}' is a topic. Receive from one of its subscriptions."

@@ -22,6 +22,7 @@ from twinbus.server.access.jwt import claim_from
 from twinbus.server.amqp.node import Node
 from twinbus.server.amqp.replies import reply_node
 from twinbus.server.broker.answers import status_of
+from twinbus.server.broker.placement import find_entity, rules_of
 from twinbus.wire.events import Delivered
 from twinbus.wire.message.sections import Request, encode_reply
 from twinbus.wire.performatives import Accepted
@@ -54,7 +55,7 @@ class Claims:
         with connection.port.failures.counted(connection.address, now_ms):
             tokens = connection.port.tokens_of(host)
             claim = claim_from(token, target, self._rules_of, tokens, now_s)
-        if not target.is_namespace and host.namespace.entities.find(target.key) is None:
+        if not target.is_namespace and find_entity(host, target.key) is None:
             raise EntityNotFound(target.text)
         old = self._by_audience.get(target.scope_key)
         claim = renewed(old, claim, now_s)
@@ -75,7 +76,7 @@ class Claims:
         self._by_audience = {key: claim for key, claim in found.items() if claim}
 
     def _rules_of(self, scope_key: str) -> Sequence[AuthorizationRule]:
-        return self._connection.host.namespace.rules_of(scope_key)
+        return rules_of(self._connection.host, scope_key)
 
     def next_end_s(self) -> int | None:
         """When the next of the live claims ends; those that have ended are dropped."""

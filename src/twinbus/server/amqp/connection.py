@@ -22,6 +22,7 @@ from twinbus.server.amqp.receiving import ReceiveNode
 from twinbus.server.amqp.replies import UnreadBytes, wire_error
 from twinbus.server.amqp.transactions import Transactions
 from twinbus.server.broker.host import Host
+from twinbus.server.broker.placement import hosts_of
 from twinbus.server.broker.turn import Room
 from twinbus.store.base import SessionGrant
 from twinbus.wire.connection import ConnectionState, Engine
@@ -58,6 +59,7 @@ class ServerConnection(asyncio.Protocol):
 
     def __init__(self, port: NamespacePort) -> None:
         self.port = port
+        # The host of the namespace; entities have theirs (`Node.host`).
         self.host: Host = port.host
         self.engine = Engine(server=True, container_id=port.host.namespace.name)
         self.claims = Claims(self)
@@ -146,7 +148,8 @@ class ServerConnection(asyncio.Protocol):
         """The client is gone; nothing more can be said to it."""
         del exc
         self.port.leave(self, self.address)
-        self.host.claim_holders.discard(self)
+        for host in hosts_of(self.host):
+            host.claim_holders.discard(self)
         self.transactions.forget_all()
         for timer in (
             self._claim_timer,
@@ -244,12 +247,12 @@ class ServerConnection(asyncio.Protocol):
         self._unread.waiting = self.reply_bytes + written
         return self._unread
 
-    def wait_for_room(self) -> None:
-        """Too much waits for the store: read no more until it has caught up."""
+    def wait_for_room(self, host: Host) -> None:
+        """Too much waits for a host: read no more until it has caught up."""
         transport = self._transport
         if transport is not None and transport.is_reading():
             transport.pause_reading()
-            self.host.on_room.append(self._resume_reading)
+            host.on_room.append(self._resume_reading)
 
     def _resume_reading(self) -> None:
         if self._transport is not None and not self.congested:
@@ -274,7 +277,8 @@ class ServerConnection(asyncio.Protocol):
             self._trusted = True
             self.engine.trust()
             self.port.unclaimed.pop(self, None)
-            self.host.claim_holders.add(self)
+            for host in hosts_of(self.host):
+                host.claim_holders.add(self)
         if self._claim_end_s is None or claim.expires_s < self._claim_end_s:
             self._watch_claims(claim.expires_s)
 
@@ -397,6 +401,6 @@ class ServerConnection(asyncio.Protocol):
             link.state = LinkState.DETACHED
         if isinstance(node, Node):
             if node.entity_id is not None:
-                self.host.forget_link(node.entity_id, node)
+                node.host.forget_link(node.entity_id, node)
             node.on_closed()
         self.flush_soon()

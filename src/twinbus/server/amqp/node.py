@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from twinbus.core.names import EntityPath
 from twinbus.core.rights import Operation
+from twinbus.server.broker.placement import host_of
 from twinbus.wire.events import Delivered
 from twinbus.wire.link import Link, LinkState
 from twinbus.wire.performatives import Error
@@ -21,9 +22,11 @@ if TYPE_CHECKING:
 class Node:
     """What stands behind a link (`Link.owner`)."""
 
-    def __init__(self, connection: ServerConnection, link: Link) -> None:
+    def __init__(self, connection: ServerConnection, link: Link, key: str = "") -> None:
         self.connection = connection
         self.link = link
+        # The host of the entity with that key; the namespace's own without one.
+        self.host = host_of(connection.host, key)
         # The right that the link needs; its claim may end.
         self.needed: tuple[Operation, EntityPath] | None = None
         # The entity that it belongs to.
@@ -32,7 +35,7 @@ class Node:
     def belongs_to(self, entity: int) -> None:
         """Detach the link when that entity is deleted."""
         self.entity_id = entity
-        self.connection.host.know_link(entity, self)
+        self.host.know_link(entity, self)
 
     def on_delivery(self, delivery: Delivered) -> None:
         """A message came."""

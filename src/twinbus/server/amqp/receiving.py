@@ -49,7 +49,7 @@ class ReceiveNode(Node):
     def __init__(
         self, connection: ServerConnection, link: Link, entity: Entity, container: int
     ) -> None:
-        super().__init__(connection, link)
+        super().__init__(connection, link, entity.key)
         self.entity = entity
         self.container = container
         # The session lock that this link holds, if it is a session's.
@@ -67,7 +67,7 @@ class ReceiveNode(Node):
 
     def open(self) -> None:
         """The attach has been answered: take part."""
-        self._key = self.connection.host.add_consumer(self.container, self)
+        self._key = self.host.add_consumer(self.container, self)
         if self.link.credit > 0 or self.link.drain:
             self.on_flow()
 
@@ -95,8 +95,7 @@ class ReceiveNode(Node):
             self._settle = Settle(self.container, by_session, self.grant)
             self._reply = SettleReply(self)
             self._add(event)
-            host = self.connection.host
-            self._submission = host.submit(self._settle, self._reply)
+            self._submission = self.host.submit(self._settle, self._reply)
         else:
             self._add(event)
 
@@ -110,7 +109,7 @@ class ReceiveNode(Node):
         self._leave()
         grant = self.grant
         if grant is not None:
-            host = self.connection.host
+            host = self.host
             host.session_holders.pop((self.container, grant.nonce), None)
             # First what is being taken for the link goes back, uncounted.
             unlock = UnlockSession(self.container, grant)
@@ -123,7 +122,7 @@ class ReceiveNode(Node):
         """The link holds a session's lock, or one that was renewed."""
         self.grant = grant
         self.connection.grants[self.container, grant.name] = grant
-        self.connection.host.session_holders[self.container, grant.nonce] = self
+        self.host.session_holders[self.container, grant.nonce] = self
 
     def session_lost(self) -> None:
         """The session's lock has ended."""
@@ -151,12 +150,12 @@ class ReceiveNode(Node):
         room = min(link.credit, limits.UNSETTLED_PER_LINK_MAX - self.unsettled)
         if link.credit <= 0 and not link.drain:
             self._want = None
-            self.connection.host.unwant(self.container, self._key)
+            self.host.unwant(self.container, self._key)
             return
         if link.session.blocked:
             # The client's window is closed: no more is taken until it opens.
             self._want = None
-            self.connection.host.unwant(self.container, self._key)
+            self.host.unwant(self.container, self._key)
             self.connection.engine.on_unblocked[self.want] = None
             return
         self._want = MessageWant(
@@ -170,7 +169,7 @@ class ReceiveNode(Node):
             answer_empty=link.drain,
             unsettled=self._locks() if room <= 0 < link.credit else (),
         )
-        self.connection.host.want(self._want)
+        self.host.want(self._want)
 
     def _locks(self) -> Sequence[Lock]:
         """The locks of what the client has not settled."""
@@ -187,7 +186,7 @@ class ReceiveNode(Node):
                 self.connection.flush_soon()
             return
         if link.state is not LinkState.ATTACHED:
-            self.connection.host.give_back(taken)
+            self.host.give_back(taken)
             return
         if taken.lost:
             self._forget_lost(set(taken.lost))
@@ -247,4 +246,4 @@ class ReceiveNode(Node):
     def _leave(self) -> None:
         key, self._key = self._key, None
         if key is not None:
-            self.connection.host.remove_consumer(self.container, key)
+            self.host.remove_consumer(self.container, key)

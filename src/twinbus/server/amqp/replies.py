@@ -6,6 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from twinbus import limits
+from twinbus.core.names import EntityPath
 from twinbus.errors import LimitExceeded, TwinbusError
 from twinbus.server.amqp.node import Node
 from twinbus.wire.link import Link, LinkState
@@ -46,10 +47,12 @@ class UnreadBytes:
 class ReplyNode(Node):
     """Our end of a link on which `$cbs` or `$management` answers."""
 
-    def __init__(self, connection: ServerConnection, link: Link, key: str) -> None:
-        super().__init__(connection, link)
+    def __init__(
+        self, connection: ServerConnection, link: Link, path: EntityPath
+    ) -> None:
+        super().__init__(connection, link, path.key)
         # The node that it answers for, as a lower-case path.
-        self.key = key
+        self.key = path.scope_key
         self._waiting: deque[bytes] = deque()
         # Replies are never settled by the Python SDK.
         link.settled_by_us = True

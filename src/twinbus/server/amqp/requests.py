@@ -38,7 +38,7 @@ class ManagementNode(Node):
     def __init__(
         self, connection: ServerConnection, link: Link, path: EntityPath
     ) -> None:
-        super().__init__(connection, link)
+        super().__init__(connection, link, path.key)
         self.path = path
 
     def on_delivery(self, delivery: Delivered) -> None:
@@ -57,9 +57,9 @@ class ManagementNode(Node):
             # Refused in its turn, so that replies keep the order of the requests.
             command.refused = error
         reply = RequestReply(self, request, session, unread)
-        connection.host.submit(command, reply, len(delivery.payload))
-        if connection.host.crowded:
-            connection.wait_for_room()
+        self.host.submit(command, reply, len(delivery.payload))
+        if self.host.crowded:
+            connection.wait_for_room(self.host)
         connection.flush_soon()
 
 
@@ -127,10 +127,10 @@ class RequestReply:
     def done(self, encoded: Encoded) -> None:
         """Answer."""
         self._unread.made -= len(encoded.payload)
-        connection = self._node.connection
         if encoded.renewed is not None:
             container, grant = encoded.renewed
-            holder = connection.host.session_holders.get((container, grant.nonce))
+            holders = self._node.host.session_holders
+            holder = holders.get((container, grant.nonce))
             if isinstance(holder, ReceiveNode):
                 holder.hold(grant)
         self._send(encoded.payload)

@@ -43,7 +43,7 @@ class SendNode(Node):
     def __init__(
         self, connection: ServerConnection, link: Link, entity: Entity
     ) -> None:
-        super().__init__(connection, link)
+        super().__init__(connection, link, entity.key)
         self.entity = entity
         # The command that deliveries join until the host takes it, and its reply.
         self._send = Send(entity)
@@ -65,7 +65,7 @@ class SendNode(Node):
         if type(delivery.state) is TransactionalState:
             self.connection.transactions.add_send(self, delivery, messages)
             return
-        host = self.connection.host
+        host = self.host
         size_bytes = len(delivery.payload)
         submission = self._submission
         if submission is None or submission.taken:
@@ -77,7 +77,7 @@ class SendNode(Node):
             self._add(delivery, messages)
             host.grow(size_bytes)
         if host.crowded:
-            self.connection.wait_for_room()
+            self.connection.wait_for_room(host)
 
     def _add(self, delivery: Delivered, messages: list[Incoming]) -> None:
         self._send.deliveries.append(messages)

@@ -63,7 +63,7 @@ class SessionWait(Node):
     """A link that waits for a session's lock (`host.Consumer`)."""
 
     def __init__(self, node: ReceiveNode, name: str | None) -> None:
-        super().__init__(node.connection, node.link)
+        super().__init__(node.connection, node.link, node.entity.key)
         self._node = node
         self._name = name
         self._key: int | None = None
@@ -80,9 +80,8 @@ class SessionWait(Node):
                 wait_ms = limits.SESSION_WAIT_MS
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(wait_ms / 1000, self._give_up)
-        host = self.connection.host
-        self._key = key = host.add_consumer(node.container, self)
-        host.want(SessionWant(key, node.container, node.entity, self._name))
+        self._key = key = self.host.add_consumer(node.container, self)
+        self.host.want(SessionWant(key, node.container, node.entity, self._name))
 
     def deliver(self, want: SessionWant, taken: TakenSession) -> None:
         """Answer the attach."""
@@ -93,7 +92,7 @@ class SessionWait(Node):
         if self.link.state is LinkState.ASKED and error is None:
             error = self._unauthorized()
         if self.link.state is not LinkState.ASKED or error is not None:
-            self.connection.host.give_back(taken)
+            self.host.give_back(taken)
             self._refuse(error)
             return
         grant = taken.grant
@@ -145,4 +144,4 @@ class SessionWait(Node):
             self._timer = None
         key, self._key = self._key, None
         if key is not None:
-            self.connection.host.remove_consumer(self._node.container, key)
+            self.host.remove_consumer(self._node.container, key)
