@@ -22,7 +22,7 @@ from twinbus.server.amqp.receiving import ReceiveNode
 from twinbus.server.amqp.replies import UnreadBytes, wire_error
 from twinbus.server.amqp.transactions import Transactions
 from twinbus.server.broker.host import Host
-from twinbus.server.broker.placement import hosts_of
+from twinbus.server.broker.placement import unwatch_rules, watch_rules
 from twinbus.server.broker.turn import Room
 from twinbus.store.base import SessionGrant
 from twinbus.wire.connection import ConnectionState, Engine
@@ -148,8 +148,7 @@ class ServerConnection(asyncio.Protocol):
         """The client is gone; nothing more can be said to it."""
         del exc
         self.port.leave(self, self.address)
-        for host in hosts_of(self.host):
-            host.claim_holders.discard(self)
+        unwatch_rules(self.host, self)
         self.transactions.forget_all()
         for timer in (
             self._claim_timer,
@@ -277,8 +276,7 @@ class ServerConnection(asyncio.Protocol):
             self._trusted = True
             self.engine.trust()
             self.port.unclaimed.pop(self, None)
-            for host in hosts_of(self.host):
-                host.claim_holders.add(self)
+            watch_rules(self.host, self)
         if self._claim_end_s is None or claim.expires_s < self._claim_end_s:
             self._watch_claims(claim.expires_s)
 

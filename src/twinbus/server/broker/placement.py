@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from twinbus.core.names import EntityPath
 from twinbus.core.rights import AuthorizationRule
 from twinbus.server.broker.entities import Entity
-from twinbus.server.broker.host import Host
+from twinbus.server.broker.host import ClaimHolder, Host
 
 
 def hosts_of(namespace: Host) -> tuple[Host, ...]:
@@ -40,3 +40,15 @@ def get_entity(namespace: Host, path: EntityPath) -> Entity:
 def rules_of(namespace: Host, scope_key: str) -> Sequence[AuthorizationRule]:
     """The rules of a scope: the namespace for the empty key, else an entity."""
     return host_of(namespace, scope_key).namespace.rules_of(scope_key)
+
+
+def watch_rules(namespace: Host, holder: ClaimHolder) -> None:
+    """Tell the holder of claims when rules of the namespace or an entity change."""
+    for host in hosts_of(namespace):
+        host.claim_holders.add(holder)
+
+
+def unwatch_rules(namespace: Host, holder: ClaimHolder) -> None:
+    """The holder is gone."""
+    for host in hosts_of(namespace):
+        host.claim_holders.discard(holder)

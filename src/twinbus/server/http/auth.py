@@ -12,6 +12,7 @@ import dataclasses
 import urllib.parse
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from starlette.requests import HTTPConnection
 
@@ -22,6 +23,7 @@ from twinbus.errors import Unauthorized
 from twinbus.server.access.jwt import BearerTokens, claim_from
 from twinbus.server.access.port import NamespacePort
 from twinbus.server.broker.host import Host
+from twinbus.server.broker.placement import find_entity, rules_of
 
 _BEARER = "bearer "
 
@@ -39,12 +41,10 @@ class Door:
     @classmethod
     def of(cls, port: NamespacePort, host: Host) -> Door:
         """The way into a namespace that was reached through a port."""
-        namespace = host.namespace
-        entities = namespace.entities
         return cls(
-            namespace.name,
-            namespace.rules_of,
-            lambda key: entities.find(key) is not None,
+            host.namespace.name,
+            partial(rules_of, host),
+            lambda key: find_entity(host, key) is not None,
             port.tokens_of(host),
         )
 

@@ -68,6 +68,7 @@ class Exchange(abc.ABC):
         self.request = request
         # The host and port that the client asked for.
         self.authority = request.headers.get("host", "")
+        # The host of the namespace; what is about an entity asks `placement.host_of`.
         self.host: Host = port.choose(self.authority.partition(":")[0])
 
     async def run(self) -> Response:

@@ -49,6 +49,7 @@ from twinbus.errors import (
 from twinbus.server.access.port import INSTANCE_HEADER, NamespacePort
 from twinbus.server.broker import answers, keys, maintenance
 from twinbus.server.broker.namespace import Namespace
+from twinbus.server.broker.placement import host_of, hosts_of
 from twinbus.server.broker.turn import Turn
 from twinbus.server.http import route
 from twinbus.server.http.auth import Asked
@@ -200,15 +201,20 @@ class UpkeepExchange(Exchange):
     # -- messages and entities ---------------------------------------------------------
 
     async def _purge(self) -> dict[str, Any]:
-        purged = await self.host.run(partial(_purged, self._wanted.path))
-        log.info("purged %r: %d messages", self._wanted.path.text, purged)
+        path = self._wanted.path
+        hosts = hosts_of(self.host)
+        if not path.is_namespace:
+            hosts = (host_of(self.host, path.key),)
+        purged = sum([await host.run(partial(_purged, path)) for host in hosts])
+        log.info("purged %r: %d messages", path.text, purged)
         return {"purged": purged}
 
     async def _reset(self) -> dict[str, Any]:
-        namespace = self.host.namespace
-        deleted = await self.host.run(_reset)
+        hosts = hosts_of(self.host)
+        deleted = sum([await host.run(_reset) for host in hosts])
         log.info("reset: %d entities deleted", deleted)
-        return {"deleted": deleted, "made": len(namespace.entities)}
+        made = sum(len(host.namespace.entities) for host in hosts)
+        return {"deleted": deleted, "made": made}
 
     # -- authorization rules -----------------------------------------------------------
 

@@ -19,6 +19,7 @@ from twinbus.core.rights import Claim, Operation
 from twinbus.errors import ArgumentError, Bug, StoreFault, TwinbusError
 from twinbus.server.access.port import NamespacePort
 from twinbus.server.broker import answers
+from twinbus.server.broker.placement import host_of
 from twinbus.server.http import route
 from twinbus.server.http.admin.descriptions import STRICT_VERSION
 from twinbus.server.http.admin.filters import Filter, parse_filter
@@ -106,11 +107,12 @@ class AdminExchange(Exchange):
         del claim
         assert self._target is not None
         request = self._read(self._target)
+        host = host_of(self.host, self._target.path.key)
         if self._method != "PUT":
-            return _response(await self.host.run(Administer(request)))
+            return _response(await host.run(Administer(request)))
         body = await self.body()
         described = dataclasses.replace(request, description=read_description(body))
-        return _response(await self.host.run(Administer(described), len(body)))
+        return _response(await host.run(Administer(described), len(body)))
 
     def refusal(self, error: TwinbusError) -> Response:
         """The answer that an error becomes, as the real service words it."""

@@ -39,6 +39,12 @@ from twinbus.server.broker.commands import Send
 from twinbus.server.broker.entities import Entity
 from twinbus.server.broker.lock_tokens import lock_of, uuid_of
 from twinbus.server.broker.namespace import Namespace
+from twinbus.server.broker.placement import (
+    host_of,
+    rules_of,
+    unwatch_rules,
+    watch_rules,
+)
 from twinbus.server.broker.turn import Turn
 from twinbus.server.http import route
 from twinbus.server.http.admin.xml import ERROR_TYPE, write_error
@@ -88,6 +94,7 @@ class RestExchange(Exchange):
         super().__init__(port, request)
         self._pending = pending
         self._wanted: RestRequest = self.found
+        self._entity_host = host_of(self.host, self._wanted.path.key)
 
     def asked(self) -> Asked:
         """What the path says."""
@@ -99,7 +106,7 @@ class RestExchange(Exchange):
     async def answer(self, claim: Claim) -> Response:
         """Find the entity and carry the request out; refusals are raised."""
         wanted = self._wanted
-        entity = self.host.namespace.entities.get(wanted.path)
+        entity = self._entity_host.namespace.entities.get(wanted.path)
         if wanted.action is RestAction.SEND:
             return await self._send(entity)
         if not entity.gives_messages(wanted.path.sub_queue):
@@ -143,7 +150,7 @@ class RestExchange(Exchange):
             messages = [read_single(headers, body)]
         send = Send(entity)
         send.deliveries.append(messages)
-        refused = await self.host.run(send, len(body))
+        refused = await self._entity_host.run(send, len(body))
         for error in refused.values():
             raise error
         headers_out = {"Content-Type": content_type} if content_type else {}
@@ -151,9 +158,9 @@ class RestExchange(Exchange):
 
     async def _room(self) -> None:
         """Wait until the store has caught up, before the body is read."""
-        while self.host.crowded:
+        while self._entity_host.crowded:
             room = asyncio.Event()
-            self.host.on_room.append(room.set)
+            self._entity_host.on_room.append(room.set)
             await room.wait()
 
     async def _body(self, entity: Entity) -> bytes:
@@ -176,7 +183,7 @@ class RestExchange(Exchange):
             raise EntityDisabled(f"'{entity.name}' is disabled for receiving.")
         locks = self._wanted.action is RestAction.PEEK_LOCK
         receive = PendingReceive(
-            self.host, entity, entity.container(path.sub_queue), locks
+            self._entity_host, entity, entity.container(path.sub_queue), locks
         )
         # A receive ends with its token at the latest.
         left_seconds = claim.expires_s - self.host.token_clock.now_ms() / 1000
@@ -185,8 +192,8 @@ class RestExchange(Exchange):
         too_large = ArgumentError("A receive has no body. Leave it out.")
         await read_body(self.request, limits.HANDSHAKE_BYTES_MAX, too_large)
         gone: asyncio.Future[Any] = asyncio.ensure_future(self._gone())
-        holder = _ReceiveClaim(receive, claim, self.host.namespace.rules_of)
-        self.host.claim_holders.add(holder)
+        holder = _ReceiveClaim(receive, claim, partial(rules_of, self.host))
+        watch_rules(self.host, holder)
         self._pending.add(receive)
         receive.open(wait_seconds)
         try:
@@ -199,7 +206,7 @@ class RestExchange(Exchange):
             taken = receive.done.result()
         finally:
             gone.cancel()
-            self.host.claim_holders.discard(holder)
+            unwatch_rules(self.host, holder)
             self._pending.discard(receive)
             receive.close()
         return Response(status_code=204) if taken is None else self._shown(taken)
@@ -252,7 +259,7 @@ class RestExchange(Exchange):
                 return _renew(namespace, entity, lock, stored, turn.now_ms)
             return None
 
-        until_ms = await self.host.run(work)
+        until_ms = await self._entity_host.run(work)
         headers = {}
         if until_ms is not None:
             headers["BrokerProperties"] = locked_until(until_ms)
