@@ -245,12 +245,12 @@ async def _advance(host: Host, clock: ManualClock, milliseconds: int) -> None:
     seen: int | None = None
     while True:
         await host.run(lambda _namespace, _turn: None)
-        due_ms = host.namespace.next_tick_ms()
-        is_late = due_ms is not None and due_ms <= clock.now_ms()
-        # What is due but stays as it is waits for something else than time.
-        if not is_late or (due_ms == seen and not host._tick_due):
+        next_ms = host.next_tick_ms
+        is_late = next_ms is not None and next_ms <= clock.now_ms()
+        # Overdue work that a tick did not change waits for something else than time.
+        if not is_late or (next_ms == seen and not host._tick_due):
             return
-        seen = due_ms
+        seen = next_ms
         host.tick()
 
 

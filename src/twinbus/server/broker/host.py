@@ -119,6 +119,8 @@ class Host:
         self.token_clock = clock
         self.fault: StoreFault | None = None
         self.pending_bytes = 0
+        # When time has something to do next, as the last turn found.
+        self.next_tick_ms: int | None = None
         # Called when the last of too many waiting commands is gone.
         self.on_room: list[Callable[[], None]] = []
         self.turns = 0
@@ -342,6 +344,7 @@ class Host:
     def _hand_out(self, submissions: list[Submission], outcome: TurnOutcome) -> None:
         """The turn is on disk: tell everyone who waits for a part of it."""
         self.namespace.undo_log.clear()
+        self.next_tick_ms = outcome.next_tick_ms
         for submission, answer in zip(submissions, outcome.answers, strict=True):
             if isinstance(answer, TwinbusError):
                 self._tell(submission.reply.failed, answer)
@@ -420,10 +423,9 @@ class Host:
             self._timer = None
         if self._closing or self.fault is not None:
             return
-        due_ms = self.namespace.next_tick_ms()
         seconds = limits.TICK_SECONDS_MAX
-        if due_ms is not None:
-            wait_seconds = (due_ms - self.clock.now_ms()) / 1000
+        if self.next_tick_ms is not None:
+            wait_seconds = (self.next_tick_ms - self.clock.now_ms()) / 1000
             seconds = min(max(wait_seconds, limits.TICK_SECONDS_MIN), seconds)
         self._timer = self._loop.call_later(seconds, self.tick)
 

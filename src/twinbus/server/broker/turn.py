@@ -168,8 +168,9 @@ class TurnOutcome:
     answers: list[Any]
     deliveries: list[tuple[Want, Taken]]
     effects: Turn
-    # Whether time has more to do at once.
+    # Whether time has more to do at once, and when it has something to do next.
     tick_again: bool
+    next_tick_ms: int | None
 
 
 def run(namespace: Namespace, work: Work) -> TurnOutcome:
@@ -178,7 +179,7 @@ def run(namespace: Namespace, work: Work) -> TurnOutcome:
     answers = [_apply(command, namespace, turn) for command in work.commands]
     tick_again = work.tick and namespace.tick(turn)
     deliveries = _serve(namespace, work, turn)
-    return TurnOutcome(answers, deliveries, turn, tick_again)
+    return TurnOutcome(answers, deliveries, turn, tick_again, namespace.next_tick_ms())
 
 
 def _apply(command: Command[Any], namespace: Namespace, turn: Turn) -> Any:
