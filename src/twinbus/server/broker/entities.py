@@ -223,25 +223,22 @@ class Entities:
         self._undo_log = undo_log or UndoLog()
         self._by_key: dict[str, Entity] = {}
         self._by_id: dict[int, Entity] = {}
-        # Entities of before a reload.
-        self._known: dict[int, Entity] = {}
         self.reload()
 
     def reload(self) -> None:
         """Read everything anew from the store.
 
-        Entities that are still there stay the same objects: links hold them.
+        Entities that are still there stay the same objects: links hold them. If
+        reading fails, all stays as it was; until all is read, the old ones are found.
         """
-        # Read first: if that fails, all stays as it was.
         rows = sorted(
             self._store.entities(), key=lambda row: row.kind == "subscription"
         )
-        self._by_key.clear()
-        self._known = self._by_id
-        self._by_id = {}
+        by_key: dict[str, Entity] = {}
         for row in rows:
-            self._add(row)
-        self._known = {}
+            by_key[row.key] = self._read(row, by_key)
+        self._by_key = by_key
+        self._by_id = {entity.id: entity for entity in by_key.values()}
 
     def __iter__(self) -> Iterator[Entity]:
         return iter(list(self._by_key.values()))
@@ -285,7 +282,8 @@ class Entities:
         body = _body(description, rules)
         number = self._store.insert_entity(kind, description.key, body, now_ms)
         row = EntityRow(number, kind, description.key, body, now_ms, now_ms)
-        entity = self._add(row)
+        entity = self._read(row, self._by_key)
+        self._remember(entity)
         self._undo_log.note(partial(self._forget, entity))
         return entity
 
@@ -385,10 +383,11 @@ class Entities:
         body = _body(entity.description, rules)
         self._store.update_entity(entity.id, body, now_ms)
 
-    def _add(self, row: EntityRow) -> Entity:
+    def _read(self, row: EntityRow, by_key: dict[str, Entity]) -> Entity:
+        """The entity of a row; a subscription's topic is in `by_key`."""
         data = json.loads(row.body)
         description = _KINDS[row.kind].from_json(data["description"])
-        entity = self._known.pop(row.id, None)
+        entity = self._by_id.get(row.id)
         if entity is None:
             times = (row.created_ms, row.updated_ms)
             entity = Entity(row.id, row.kind, row.key, description, *times)
@@ -401,11 +400,9 @@ class Entities:
             read = RuleDescription.from_json(rule)
             entity.rules[read.name.lower()] = Rule(read)
         if isinstance(description, SubscriptionDescription):
-            topic = self._by_key[description.topic_name.lower()]
+            topic = by_key[description.topic_name.lower()]
             topic.subscriptions[description.name.lower()] = entity
             entity.topic = topic
-        self._by_key[row.key] = entity
-        self._by_id[row.id] = entity
         return entity
 
 

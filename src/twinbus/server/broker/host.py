@@ -22,6 +22,7 @@ import secrets
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from twinbus import limits
@@ -145,6 +146,7 @@ class Host:
         self._links: dict[int, set[EntityLink]] = {}
         self._turn: asyncio.Task[None] | None = None
         self._after_turn: list[Callable[[], object]] = []
+        self._recovery: asyncio.Task[None] | None = None
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._tick_due = True
@@ -260,6 +262,8 @@ class Host:
             self._timer.cancel()
         if self._turn is not None:
             await self._turn
+        if self._recovery is not None:
+            await self._recovery
         for submission in self._pending:
             submission.reply.failed(StoreFault("The server is shutting down."))
         self._pending = []
@@ -290,10 +294,10 @@ class Host:
         try:
             outcome = await self._transact(work)
         except StoreFault as fault:
-            self._stop_accepting(fault, submissions)
+            await self._stop_accepting(fault, submissions)
         except Exception as error:
             log.exception("a turn of %s failed", self.namespace.name)
-            self._undo(Bug(f"{type(error).__name__}: {error}"), submissions)
+            await self._undo(Bug(f"{type(error).__name__}: {error}"), submissions)
             # All wants are looked at again; not at once, in case it fails again.
             self._hungry.update(self._wants)
             self._loop.call_later(limits.TICK_SECONDS_MIN, self.wake)
@@ -323,16 +327,17 @@ class Host:
 
     async def _transact(self, work: Work) -> TurnOutcome:
         """Run a turn and commit it."""
-        if self.in_thread:
-            outcome = await self._loop.run_in_executor(
-                self._thread, self.run_turn, work
-            )
-        else:
-            outcome = self.run_turn(work)
+        outcome = await self._in_place(partial(self.run_turn, work))
         committing = self._loop.time()
         await self._loop.run_in_executor(self._thread, self.namespace.store.commit)
         self.commit_seconds.observe(self._loop.time() - committing)
         return outcome
+
+    async def _in_place(self, work: Callable[[], T]) -> T:
+        """Do something with the store where turns run."""
+        if self.in_thread:
+            return await self._loop.run_in_executor(self._thread, work)
+        return work()
 
     def run_turn(self, work: Work) -> TurnOutcome:
         """Run a turn, and leave its transaction open."""
@@ -431,34 +436,45 @@ class Host:
 
     # -- faults ------------------------------------------------------------------------
 
-    def _stop_accepting(self, fault: StoreFault, submissions: list[Submission]) -> None:
+    async def _stop_accepting(
+        self, fault: StoreFault, submissions: list[Submission]
+    ) -> None:
         log.error("store of %s stopped: %s", self.namespace.name, fault.text)
         self.fault = fault
         submissions = submissions + self._pending
         self._pending = []
         self.pending_bytes = 0
-        self._undo(fault, submissions)
+        await self._undo(fault, submissions)
         for wants in list(self._wants.values()):
             for key in list(wants):
                 if key in self._consumers:
                     self._tell(self._consumers[key].store_failed, fault)
-        self._loop.call_later(limits.STORE_RECOVERY_SECONDS, self.try_recover)
+        self._recover_later()
 
-    def _undo(self, error: TwinbusError, submissions: list[Submission]) -> None:
+    async def _undo(self, error: TwinbusError, submissions: list[Submission]) -> None:
         """Nothing of the turn happened: say so to everyone in it."""
         with contextlib.suppress(StoreFault):
-            self.namespace.store.rollback()
-            self.namespace.reload()
+            await self._in_place(self._roll_back)
         for submission in submissions:
             submission.taken = True
             self._tell(submission.reply.failed, error)
 
-    def try_recover(self) -> None:
+    def _roll_back(self) -> None:
+        self.namespace.store.rollback()
+        self.namespace.reload()
+
+    def _recover_later(self) -> None:
+        if not self._closing:
+            self._loop.call_later(limits.STORE_RECOVERY_SECONDS, self._start_recovery)
+
+    def _start_recovery(self) -> None:
+        if not self._closing:
+            self._recovery = self._loop.create_task(self.try_recover())
+
+    async def try_recover(self) -> None:
         """Ask a stopped store whether it takes writes again."""
-        if self._closing:
-            return
-        if not self._recovered():
-            self._loop.call_later(limits.STORE_RECOVERY_SECONDS, self.try_recover)
+        if not await self._in_place(self._recovered):
+            self._recover_later()
             return
         log.warning("store of %s accepts again", self.namespace.name)
         self.fault = None

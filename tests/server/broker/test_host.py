@@ -1,0 +1,85 @@
+"""Where the host uses the store: in a turn, and never beside it."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from twinbus.clock import ManualClock
+from twinbus.errors import StoreFault
+from twinbus.server.broker.host import Host
+from twinbus.server.broker.namespace import Namespace
+from twinbus.server.broker.turn import Turn
+from twinbus.store.base import EntityRow
+from twinbus.store.sqlite.store import SqliteStore
+
+
+class WatchedStore(SqliteStore):
+    """Notes in which thread the host uses it, and breaks on demand."""
+
+    def __init__(self, *arguments: object) -> None:
+        self.used: dict[str, int] = {}
+        self.broken = False
+        super().__init__(*arguments)  # type: ignore[arg-type]
+
+    def next_time_ms(self) -> int | None:
+        self._note("next_time_ms")
+        if self.broken:
+            raise StoreFault("The disk is full.")
+        return super().next_time_ms()
+
+    def rollback(self) -> None:
+        self._note("rollback")
+        super().rollback()
+
+    def recover(self) -> bool:
+        self._note("recover")
+        return super().recover()
+
+    def entities(self) -> list[EntityRow]:
+        self._note("entities")
+        return super().entities()
+
+    def _note(self, method: str) -> None:
+        self.used[method] = threading.get_ident()
+
+
+def fails(_namespace: Namespace, _turn: Turn) -> None:
+    raise StoreFault("The disk is full.")
+
+
+def nothing(_namespace: Namespace, _turn: Turn) -> None:
+    return None
+
+
+async def test_store_is_used_in_the_thread_of_turns_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Host, "in_thread", True)
+    store = WatchedStore.memory()
+    host = Host(Namespace("contoso", store), ManualClock())
+
+    await host.run(nothing)
+    with pytest.raises(StoreFault):
+        await host.run(fails)
+    await host.try_recover()
+
+    assert set(store.used) == {"next_time_ms", "rollback", "recover", "entities"}
+    assert threading.get_ident() not in store.used.values()
+    await host.close()
+
+
+async def test_store_that_fails_at_the_end_of_a_turn_stops_and_recovers() -> None:
+    store = WatchedStore.memory()
+    host = Host(Namespace("contoso", store), ManualClock())
+    store.broken = True
+
+    with pytest.raises(StoreFault):
+        await host.run(nothing)
+    assert host.fault is not None
+    store.broken = False
+    await host.try_recover()
+
+    await host.run(nothing)
+    await host.close()
