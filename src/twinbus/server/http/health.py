@@ -20,6 +20,7 @@ from twinbus.errors import Bug, TwinbusError
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
+from twinbus.server.http.cached import Cached
 from twinbus.store.base import PROBE, Lock, Record
 
 # What Microsoft's emulator answers, word for word.
@@ -48,16 +49,14 @@ class HealthProbe:
     ) -> None:
         self._host = host
         self._deadline_seconds = deadline_seconds
-        self._cached_seconds = cached_seconds
-        # The probe that is under way or was the last; its result is the problem.
-        self._asked: asyncio.Task[str | None] | None = None
-        self._answered_at = 0.0
+        # The result of a probe is the problem.
+        self._probe = Cached(self._run, cached_seconds)
 
     async def problem(self) -> str | None:
         """Why messages cannot be sent and received; None if they can."""
         if self._host.fault is not None:
             return self._host.fault.text
-        done = self._ask()
+        done = self._probe.task()
         # The probe goes on when this wait is over.
         await asyncio.wait([done], timeout=self._deadline_seconds)
         if not done.done():
@@ -65,23 +64,12 @@ class HealthProbe:
             return f"A message could not be stored within {seconds:g} seconds."
         return done.result()
 
-    def _ask(self) -> asyncio.Task[str | None]:
-        """The probe that is under way, or was answered just now, or else a new one."""
-        asked = self._asked
-        loop = asyncio.get_running_loop()
-        fresh_from = loop.time() - self._cached_seconds
-        if asked is None or (asked.done() and self._answered_at < fresh_from):
-            asked = self._asked = loop.create_task(self._run())
-        return asked
-
     async def _run(self) -> str | None:
         """Why the probe failed; None if it did not."""
         try:
             await self._host.run(_probe)
         except TwinbusError as error:
             return error.text
-        finally:
-            self._answered_at = asyncio.get_running_loop().time()
         return None
 
 
