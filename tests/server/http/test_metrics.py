@@ -108,6 +108,29 @@ async def test_turns_and_commits_are_counted(site: RestSite) -> None:
     assert scrape.of("twinbus_store_up") == 1
 
 
+async def test_scrapes_within_a_second_share_one_turn(site: RestSite) -> None:
+    await site.send()
+    before = site.host.turns
+
+    scrapes = await asyncio.gather(*(scraped(site) for _ in range(5)))
+    scrapes.append(await scraped(site))
+
+    assert len({scrape.text for scrape in scrapes}) == 1
+    assert site.host.turns == before + 1
+
+
+async def test_a_stopped_store_is_shown_with_the_last_counts(site: RestSite) -> None:
+    scrapes = metrics.Scrapes(site.port, cached_seconds=0)
+    await site.send()
+    await scrapes.text()
+    site.host.fault = StoreFault("The disk is full.")
+
+    scrape = Scrape(await scrapes.text())
+
+    assert scrape.of("twinbus_store_up") == 0
+    assert scrape.of_queue("twinbus_messages", state="active") == 1
+
+
 async def test_a_stopped_store_is_shown(site: RestSite) -> None:
     site.host.fault = StoreFault("The disk is full.")
 

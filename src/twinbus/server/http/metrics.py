@@ -1,8 +1,9 @@
 """`/metrics`: what a namespace counts, as Prometheus reads it.
 
-Owns the names of the metrics. Nothing is kept here: counters are plain integers on the
-objects that count (`Entity`, `Host`), and a scrape reads them. The library is loaded by
-the first scrape, since most servers never see one.
+Owns the names of the metrics and the text that they are written in. Counters are plain
+integers on the objects that count (`Entity`, `Host`). Those of entities are read in a
+turn, all at once; the text is written in a thread and serves all scrapes of a second,
+so that it costs clients of a namespace with many entities no wait.
 
 Names of entities are not public, so a remote scraper needs the right to read the
 namespace; one on the same machine does not.
@@ -12,29 +13,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from twinbus import limits
 from twinbus.core.names import EntityPath, SubQueue
 from twinbus.core.rights import Operation
-from twinbus.errors import EntityNotFound, Unauthorized
+from twinbus.errors import StoreFault, Unauthorized
 from twinbus.server.access.port import NamespacePort, is_loopback
 from twinbus.server.broker.counters import Histogram
 from twinbus.server.broker.entities import Entity
+from twinbus.server.broker.namespace import Namespace
+from twinbus.server.broker.turn import Turn
 from twinbus.server.http.auth import Asked, admitted
+from twinbus.server.http.cached import Cached
 from twinbus.store.base import Store
 
-if TYPE_CHECKING:
-    from prometheus_client import Metric
-
 _NAMESPACE = EntityPath("")
-_LIBRARY = "prometheus_client"
+_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 # Counters of an entity: the metric, what it says, where it is read.
 _COUNTED: tuple[tuple[str, str, Callable[[Entity], int]], ...] = (
@@ -47,108 +49,30 @@ _COUNTED: tuple[tuple[str, str, Callable[[Entity], int]], ...] = (
     ("pings", "Pings answered; they are never stored.", lambda e: e.pings),
 )
 
-
-class Exposition:
-    """One namespace, as a collector of the library."""
-
-    def __init__(self, port: NamespacePort) -> None:
-        self._port = port
-        self._host = port.host
-        self._name = port.host.namespace.name
-
-    def collect(self) -> Iterator[Metric]:
-        """All metrics; called once for each scrape."""
-        entities = list(self._host.namespace.entities)
-        yield from self._held(entities)
-        for name, text, read in _COUNTED:
-            values = [(entity, read(entity)) for entity in entities]
-            yield self._counter(name, text, values)
-        yield from self._namespace(len(entities))
-
-    def _held(self, entities: Iterable[Entity]) -> Iterator[Metric]:
-        from prometheus_client.core import GaugeMetricFamily
-
-        labels = ["namespace", "entity", "kind"]
-        messages = GaugeMetricFamily(
-            "twinbus_messages", "Messages held, by state.", labels=[*labels, "state"]
-        )
-        size = GaugeMetricFamily("twinbus_size_bytes", "Bytes held.", labels=labels)
-        for entity in entities:
-            key = [self._name, entity.name, entity.kind]
-            # It may have been deleted by a turn that is under way.
-            with contextlib.suppress(EntityNotFound):
-                held, size_bytes = _counts(self._host.namespace.store, entity)
-                for state, count in held.items():
-                    messages.add_metric([*key, state], count)
-                size.add_metric(key, size_bytes)
-        yield messages
-        yield size
-
-    def _counter(
-        self, name: str, text: str, values: Iterable[tuple[Entity, int]]
-    ) -> Metric:
-        from prometheus_client.core import CounterMetricFamily
-
-        family = CounterMetricFamily(
-            f"twinbus_{name}", text, labels=["namespace", "entity", "kind"]
-        )
-        for entity, value in values:
-            family.add_metric([self._name, entity.name, entity.kind], value)
-        return family
-
-    def _namespace(self, entities: int) -> Iterator[Metric]:
-        host = self._host
-        connections = len(self._port.connections)
-        yield self._gauge("entities", "Queues, topics and subscriptions.", entities)
-        yield self._gauge("connections", "AMQP connections.", connections)
-        yield self._gauge(
-            "pending_bytes", "Bytes that wait for a turn.", host.pending_bytes
-        )
-        yield self._gauge(
-            "store_up", "0 while the store accepts nothing.", int(host.fault is None)
-        )
-        yield from self._turns()
-
-    def _turns(self) -> Iterator[Metric]:
-        from prometheus_client.core import CounterMetricFamily
-
-        host = self._host
-        turns = CounterMetricFamily(
-            "twinbus_turns", "Turns: transactions begun.", labels=["namespace"]
-        )
-        turns.add_metric([self._name], host.turns)
-        yield turns
-        yield self._histogram(
-            "turn_commands", "Commands that shared a turn.", host.turn_commands
-        )
-        yield self._histogram(
-            "turn_seconds", "From a turn's start to its replies.", host.turn_seconds
-        )
-        yield self._histogram(
-            "commit_seconds", "How long commits took.", host.commit_seconds
-        )
-
-    def _gauge(self, name: str, text: str, value: float) -> Metric:
-        from prometheus_client.core import GaugeMetricFamily
-
-        family = GaugeMetricFamily(f"twinbus_{name}", text, labels=["namespace"])
-        family.add_metric([self._name], value)
-        return family
-
-    def _histogram(self, name: str, text: str, values: Histogram) -> Metric:
-        from prometheus_client.core import HistogramMetricFamily
-
-        family = HistogramMetricFamily(f"twinbus_{name}", text, labels=["namespace"])
-        buckets = [
-            ("+Inf" if le == math.inf else repr(float(le)), count)
-            for le, count in values.cumulative()
-        ]
-        family.add_metric([self._name], buckets, values.total)
-        return family
+# Labels and a value. No name has a character that would have to be escaped.
+Sample = tuple[str, float]
 
 
-def _counts(store: Store, entity: Entity) -> tuple[dict[str, int], int]:
-    """Messages by state, and the bytes of all of them."""
+class EntityFigures(NamedTuple):
+    """What is counted of one entity."""
+
+    # Which entity: `entity="orders",kind="queue"`.
+    labels: str
+    # Messages by state, and the bytes of all of them.
+    held: dict[str, int]
+    size_bytes: int
+    # In the order of `_COUNTED`.
+    counted: list[int]
+
+
+def count_entities(namespace: Namespace, turn: Turn) -> list[EntityFigures]:
+    """Read the figures of all entities (`turn.Command`)."""
+    del turn
+    store = namespace.store
+    return [_figures(store, entity) for entity in namespace.entities]
+
+
+def _figures(store: Store, entity: Entity) -> EntityFigures:
     main = store.counts(entity.id)
     dead = store.counts(entity.container(SubQueue.DEAD_LETTER))
     transfer = store.counts(entity.container(SubQueue.TRANSFER_DEAD_LETTER))
@@ -159,33 +83,156 @@ def _counts(store: Store, entity: Entity) -> tuple[dict[str, int], int]:
         "dead_letter": dead.active + dead.deferred,
         "transfer_dead_letter": transfer.active + transfer.deferred,
     }
-    return held, main.size_bytes + dead.size_bytes + transfer.size_bytes
+    return EntityFigures(
+        f'entity="{entity.name}",kind="{entity.kind}"',
+        held,
+        main.size_bytes + dead.size_bytes + transfer.size_bytes,
+        [read(entity) for _name, _text, read in _COUNTED],
+    )
 
 
-def expose(port: NamespacePort) -> tuple[bytes, str]:
-    """The text of a scrape and its content type."""
-    from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry
-    from prometheus_client import generate_latest as write
+class HistogramFigures(NamedTuple):
+    """The figures of one histogram."""
 
-    # A registry of its own: the library's default one counts the process as well.
-    registry = CollectorRegistry(auto_describe=False)
-    collector: Any = Exposition(port)
-    registry.register(collector)
-    return write(registry), CONTENT_TYPE_LATEST
+    buckets: list[tuple[float, int]]
+    total: float
+
+    @classmethod
+    def of(cls, values: Histogram) -> HistogramFigures:
+        return cls(list(values.cumulative()), values.total)
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceFigures:
+    """What is counted of a namespace as a whole."""
+
+    name: str
+    entities: int
+    connections: int
+    pending_bytes: int
+    store_up: bool
+    turns: int
+    turn_commands: HistogramFigures
+    turn_seconds: HistogramFigures
+    commit_seconds: HistogramFigures
+
+    @classmethod
+    def of(cls, port: NamespacePort) -> NamespaceFigures:
+        """The figures of now."""
+        host = port.host
+        return cls(
+            host.namespace.name,
+            len(host.namespace.entities),
+            len(port.connections),
+            host.pending_bytes,
+            host.fault is None,
+            host.turns,
+            HistogramFigures.of(host.turn_commands),
+            HistogramFigures.of(host.turn_seconds),
+            HistogramFigures.of(host.commit_seconds),
+        )
+
+
+# -- the text ------------------------------------------------------------------------
+
+
+def _family(
+    name: str, kind: str, text: str, samples: Iterable[Sample]
+) -> Iterator[str]:
+    yield f"# HELP twinbus_{name} {text}\n# TYPE twinbus_{name} {kind}"
+    for labels, value in samples:
+        yield f"twinbus_{name}{{{labels}}} {float(value)}"
+
+
+def _histogram(
+    name: str, text: str, label: str, values: HistogramFigures
+) -> Iterator[str]:
+    yield from _family(name, "histogram", text, ())
+    for bound, count in values.buckets:
+        le = "+Inf" if bound == math.inf else repr(float(bound))
+        yield f'twinbus_{name}_bucket{{le="{le}",{label}}} {float(count)}'
+    yield f"twinbus_{name}_count{{{label}}} {float(values.buckets[-1][1])}"
+    yield f"twinbus_{name}_sum{{{label}}} {float(values.total)}"
+
+
+def _entity_lines(entities: Iterable[EntityFigures], label: str) -> Iterator[str]:
+    labelled = [(f"{each.labels},{label}", each) for each in entities]
+    held = (
+        (f'{labels},state="{state}"', count)
+        for labels, each in labelled
+        for state, count in each.held.items()
+    )
+    yield from _family("messages", "gauge", "Messages held, by state.", held)
+    sizes = ((labels, each.size_bytes) for labels, each in labelled)
+    yield from _family("size_bytes", "gauge", "Bytes held.", sizes)
+    for place, (name, text, _read) in enumerate(_COUNTED):
+        counts = [(labels, each.counted[place]) for labels, each in labelled]
+        yield from _family(f"{name}_total", "counter", text, counts)
+
+
+def _namespace_lines(figures: NamespaceFigures, label: str) -> Iterator[str]:
+    for name, text, value in (
+        ("entities", "Queues, topics and subscriptions.", figures.entities),
+        ("connections", "AMQP connections.", figures.connections),
+        ("pending_bytes", "Bytes that wait for a turn.", figures.pending_bytes),
+        ("store_up", "0 while the store accepts nothing.", figures.store_up),
+    ):
+        yield from _family(name, "gauge", text, [(label, value)])
+    text = "Turns: transactions begun."
+    yield from _family("turns_total", "counter", text, [(label, figures.turns)])
+    for name, text, values in (
+        ("turn_commands", "Commands that shared a turn.", figures.turn_commands),
+        ("turn_seconds", "From a turn's start to its replies.", figures.turn_seconds),
+        ("commit_seconds", "How long commits took.", figures.commit_seconds),
+    ):
+        yield from _histogram(name, text, label, values)
+
+
+def write_text(figures: NamespaceFigures, entities: Iterable[EntityFigures]) -> str:
+    """All figures in the text format of Prometheus."""
+    label = f'namespace="{figures.name}"'
+    lines = [*_entity_lines(entities, label), *_namespace_lines(figures, label)]
+    return "\n".join(lines) + "\n"
+
+
+# -- the route -----------------------------------------------------------------------
+
+
+class Scrapes:
+    """The metrics of one namespace."""
+
+    def __init__(
+        self,
+        port: NamespacePort,
+        cached_seconds: float = limits.METRICS_CACHED_SECONDS,
+    ) -> None:
+        self._port = port
+        self._entities: list[EntityFigures] = []
+        self._text = Cached(self._write, cached_seconds)
+
+    async def text(self) -> str:
+        """The text of a scrape; while the store does not answer, with old counts."""
+        return await asyncio.shield(self._text.task())
+
+    async def _write(self) -> str:
+        # First, so that the turn of the scrape itself is not among the turns.
+        figures = NamespaceFigures.of(self._port)
+        with contextlib.suppress(StoreFault, TimeoutError):
+            async with asyncio.timeout(limits.METRICS_SECONDS_MAX):
+                self._entities = await self._port.host.run(count_entities)
+        return await asyncio.to_thread(write_text, figures, self._entities)
 
 
 def metrics_route(port: NamespacePort) -> Route:
     """`GET /metrics`."""
+    scrapes = Scrapes(port)
 
     async def answer(request: Request) -> Response:
         try:
             _admit(port, request)
         except Unauthorized as error:
             return PlainTextResponse(f"{error.text}\n", 401)
-        # Loading takes some time, which clients of the namespace need not wait for.
-        await asyncio.to_thread(importlib.import_module, _LIBRARY)
-        text, content_type = expose(port)
-        return Response(text, headers={"Content-Type": content_type})
+        return Response(await scrapes.text(), headers={"Content-Type": _TYPE})
 
     return Route("/metrics", answer, methods=["GET"])
 
