@@ -63,6 +63,10 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("src/twinbus/testing/proxy_stream.py", "bytes"): (
         "The codes of performatives, by which a proxy names the frames it passes on."
     ),
+    ("src/twinbus/server/access/switchboard.py", "sleep"): (
+        "A stalled process is what is rehearsed."
+    ),
+    ("src/twinbus/store/sqlite/file.py", "sleep"): "A slow disk is rehearsed.",
     ("tests/wire/test_frames.py", "arguments"): (
         "A test takes the arguments of what it tests."
     ),

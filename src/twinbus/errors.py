@@ -4,6 +4,7 @@
     ├── CallerError      they asked for something wrong; the text says what to change
     ├── PeerError        malformed or hostile bytes; the narrowest thing closes
     ├── BusyError        try again later
+    ├── FaultOn          a fault is rehearsed; see `twinbus fault`
     ├── RemoteError      a client was told no by its server; the condition says why
     ├── StoreFault       the shard stops accepting; a failed sync is never retried
     └── Bug              an assertion; the process should crash
@@ -174,6 +175,10 @@ class BusyError(TwinbusError):
     """The server is busy. Wait 10 seconds and try again."""
 
     condition = "com.microsoft:server-busy"
+
+
+class FaultOn(TwinbusError):
+    """A fault is rehearsed: this fails on purpose."""
 
 
 class StoreFault(TwinbusError):

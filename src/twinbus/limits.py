@@ -127,6 +127,16 @@ CERTIFICATE_RENEW_DAYS = 30
 # the default of 700 would look at the rest again and again.
 SERVER_GC_OBJECTS = 50_000
 
+# -- rehearsed faults --------------------------------------------------------------
+
+# How long a fault stays on unless told otherwise, and at most: it must end by itself.
+FAULT_SECONDS_DEFAULT = 600
+FAULT_SECONDS_MAX = 86_400
+# A fault that stops the process lets its request be answered first.
+FAULT_PAUSE_SECONDS = 0.1
+# How often the log says that a fault is still on.
+FAULT_REMINDER_SECONDS = 60
+
 # -- links -------------------------------------------------------------------------
 
 # As the real service grants; refilled at half.

@@ -39,6 +39,7 @@ MANAGE = {
     Operation.RESET_NAMESPACE,
     Operation.READ_RULES,
     Operation.CHANGE_RULES,
+    Operation.REHEARSE_FAULTS,
 }
 EITHER = {Operation.MANAGEMENT_LINK, Operation.COORDINATOR_LINK}
 LISTEN = set(Operation) - SEND - MANAGE - EITHER

@@ -45,6 +45,7 @@ PARTS = (
     "keys",
     "message",
     "backlog",
+    "fault",
 )
 
 _HELP = "A Service-Bus-compatible namespace server, and its administration."

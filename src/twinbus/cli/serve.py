@@ -108,6 +108,12 @@ JwtAudience = Annotated[
         help="Whom the tokens are for; otherwise https://servicebus.azure.net."
     ),
 ]
+Rehearse = Annotated[
+    bool,
+    typer.Option(
+        "--faults", help="Let `twinbus fault` switch faults on, to rehearse outages."
+    ),
+]
 LogLevel = Annotated[str, typer.Option(help="debug, info, warning or error.")]
 LogFormat = Annotated[str, typer.Option(help="text, or json: an object per line.")]
 
@@ -127,6 +133,7 @@ class ServeOptions:
     private_keys: list[Path]
     tls_hosts: list[str]
     message_rate: int | None
+    faults: bool = False
     jwt_issuer: str | None = None
     jwt_jwks: Path | None = None
     jwt_audience: str | None = None
@@ -148,6 +155,7 @@ def serve(
     private_key: PrivateKeys = None,
     tls_host: TlsHosts = None,
     message_rate: MessageRate = None,
+    faults: Rehearse = False,
     jwt_issuer: JwtIssuer = None,
     jwt_jwks: JwtJwks = None,
     jwt_audience: JwtAudience = None,
@@ -175,6 +183,7 @@ def serve(
         private_keys=private_key or [],
         tls_hosts=tls_host or [],
         message_rate=message_rate,
+        faults=faults,
         jwt_issuer=jwt_issuer,
         jwt_jwks=jwt_jwks,
         jwt_audience=jwt_audience,
@@ -212,6 +221,7 @@ def options_from(given: ServeOptions) -> ServerOptions:
         dev=given.dev,
         tls=TlsOptions(tuple(pairs), tuple(given.tls_hosts)),
         message_rate=given.message_rate,
+        faults=given.faults,
         jwt=_jwt(given),
     )
 

@@ -175,6 +175,7 @@ class Operation(enum.Enum):
     RESET_NAMESPACE = "reset namespace"
     READ_RULES = "read authorization rules"
     CHANGE_RULES = "change authorization rules"
+    REHEARSE_FAULTS = "rehearse faults"
 
 
 _ANY = (Right.SEND, Right.LISTEN)
@@ -212,6 +213,7 @@ _NEEDS: dict[Operation, tuple[Right, ...]] = {
     Operation.RESET_NAMESPACE: (Right.MANAGE,),
     Operation.READ_RULES: (Right.MANAGE,),
     Operation.CHANGE_RULES: (Right.MANAGE,),
+    Operation.REHEARSE_FAULTS: (Right.MANAGE,),
 }
 
 # A coordinator belongs to the connection and has no path. What is sent or settled in

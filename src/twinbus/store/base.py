@@ -207,6 +207,13 @@ class SessionEnded(NamedTuple):
     messages: list[EndedLock]
 
 
+class DiskFault(NamedTuple):
+    """A fault of the disk that is rehearsed: `down`, `full`, or `slow` by so much."""
+
+    kind: str
+    seconds: float = 0
+
+
 class Store(Protocol):
     """One shard's messages. See the module text for the rules."""
 
@@ -235,6 +242,9 @@ class Store(Protocol):
         True if it works again. A failed sync never recovers: the process must restart,
         because it is unknown what the disk holds.
         """
+
+    def rehearse(self, fault: DiskFault | None) -> None:
+        """Let commits fail or wait from now on, as with that fault; None: no more."""
 
     # -- entities --------------------------------------------------------------
 

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from twinbus import limits
 from twinbus.server.access.failures import Failures
+from twinbus.server.broker.faults import FaultKind
 from twinbus.server.broker.host import Host
 from twinbus.wire.performatives import Error
 from twinbus.wire.types import Symbol, UShort
 
 if TYPE_CHECKING:
     from twinbus.server.access.jwt import BearerTokens
+    from twinbus.server.access.switchboard import Switchboard
 
 
 # Said in the properties of `open`, so that a client that knows where a namespace has
@@ -38,6 +40,9 @@ class Admitted(Protocol):
 
     def drop(self, reason: str) -> None:
         """End it at once, without a word to the client."""
+
+    def fall_silent(self) -> None:
+        """Read no more and write no more, and stay."""
 
 
 def is_loopback(host: str) -> bool:
@@ -68,6 +73,8 @@ class NamespacePort:
     unclaimed: dict[Admitted, None] = field(default_factory=dict)
     # When a client with a claim last sent something, by the loop's time.
     active_at: float = -math.inf
+    # Switches rehearsed faults; None on a server without `--faults`.
+    switchboard: Switchboard | None = None
     # Tokens that were refused.
     failures: Failures = field(default_factory=Failures)
 
@@ -77,6 +84,9 @@ class NamespacePort:
         When all places are taken, the one that has been silent longest has to go: so
         silent peers keep no other out.
         """
+        faults = self.host.faults
+        if faults is not None and faults.strikes(FaultKind.REFUSE):
+            return "a rehearsed fault"
         if self.by_address[address] >= limits.CONNECTIONS_PER_ADDRESS_MAX:
             return f"more than {limits.CONNECTIONS_PER_ADDRESS_MAX} of that address"
         if len(self.connections) >= limits.CONNECTIONS_MAX and self.unclaimed:
@@ -100,6 +110,12 @@ class NamespacePort:
             self.by_address[address] -= 1
             if self.by_address[address] <= 0:
                 del self.by_address[address]
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether a rehearsed fault keeps it from answering."""
+        faults = self.host.faults
+        return faults is not None and faults.strikes(FaultKind.SILENCE) is not None
 
     def is_busy(self) -> bool:
         """Whether clients with a claim are at work."""

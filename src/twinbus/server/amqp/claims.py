@@ -44,6 +44,9 @@ class Claims:
     def allow(self, operation: Operation, path: EntityPath) -> None:
         """Return if a live claim gives the right; else raise `Unauthorized`."""
         allowed(self._by_audience.values(), operation, path, self._now_s())
+        faults = self._connection.host.faults
+        if faults is not None:
+            faults.check_access(path.key)
 
     def put(self, audience: str, token: str) -> Claim:
         """Prove a token and keep its claim."""

@@ -78,6 +78,8 @@ class ServerConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._flushing = False
+        # A rehearsed fault keeps it from reading and writing.
+        self._silent = False
         self._trusted = False
         self._bytes_before_claim = 0
         self._received_at = self._loop.time()
@@ -106,6 +108,8 @@ class ServerConnection(asyncio.Protocol):
         later = self._loop.call_later
         self._claim_timer = later(limits.HANDSHAKE_SECONDS_MAX, self._check_claimed)
         self._idle_timer = later(limits.IDLE_LOOK_SECONDS, self._check_idle)
+        if self.port.is_silent:
+            self.fall_silent()
 
     def data_received(self, data: bytes) -> None:
         """Bytes came."""
@@ -210,7 +214,7 @@ class ServerConnection(asyncio.Protocol):
         """Write what there is."""
         self._flushing = False
         transport = self._transport
-        if transport is None or transport.is_closing():
+        if transport is None or transport.is_closing() or self._silent:
             return
         data = self.engine.take()
         if data:
@@ -220,6 +224,9 @@ class ServerConnection(asyncio.Protocol):
 
     def close(self, error: Error | None = None) -> None:
         """Close the connection; the client is told why and has a moment to answer."""
+        if self._silent:
+            # Even its end would be a word.
+            return
         self._close_links()
         self.engine.close(error)
         self.flush()
@@ -239,6 +246,12 @@ class ServerConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def fall_silent(self) -> None:
+        """Read no more and write no more, and stay: a rehearsed fault."""
+        self._silent = True
+        if self._transport is not None:
+            self._transport.pause_reading()
+
     def note_unread(self) -> UnreadBytes:
         """What waits for the client to read, replies that are not written included."""
         transport = self._transport
@@ -254,7 +267,7 @@ class ServerConnection(asyncio.Protocol):
             host.on_room.append(self._resume_reading)
 
     def _resume_reading(self) -> None:
-        if self._transport is not None and not self.congested:
+        if self._transport is not None and not self.congested and not self._silent:
             self._transport.resume_reading()
 
     # -- bounds ------------------------------------------------------------------------

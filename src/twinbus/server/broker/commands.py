@@ -277,4 +277,6 @@ def _obstacle(
         return EntityNotFound(entity.name)
     if disabled and not entity.description.status.can_receive:
         return EntityDisabled(f"'{entity.name}' is disabled.")
+    if namespace.faults is not None:
+        return namespace.faults.check_receive(entity.key)
     return None

@@ -28,7 +28,9 @@ from typing import Any, Generic, Protocol, TypeVar
 from twinbus import limits
 from twinbus.clock import Clock
 from twinbus.errors import Bug, StoreFault, TwinbusError
+from twinbus.server.broker.commands import Send
 from twinbus.server.broker.counters import COMMANDS, SECONDS, Histogram
+from twinbus.server.broker.faults import Faults
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import (
     Command,
@@ -152,6 +154,11 @@ class Host:
         self._tick_due = True
         self._closing = False
 
+    @property
+    def faults(self) -> Faults | None:
+        """What is rehearsed; None on a server without `--faults`."""
+        return self.namespace.faults
+
     # -- commands ----------------------------------------------------------------------
 
     def submit(
@@ -163,10 +170,22 @@ class Host:
             submission.taken = True
             reply.failed(self.fault)
             return submission
-        self._pending.append(submission)
-        self.pending_bytes += size_bytes
-        self.wake()
+        if self.faults is not None and (delay := self._delay_seconds(command)):
+            self._loop.call_later(delay, self._queue, submission)
+        else:
+            self._queue(submission)
         return submission
+
+    def _queue(self, submission: Submission) -> None:
+        self._pending.append(submission)
+        self.pending_bytes += submission.size_bytes
+        self.wake()
+
+    def _delay_seconds(self, command: Command[Any]) -> float:
+        """How long a rehearsed fault lets a command wait."""
+        assert self.faults is not None
+        key = command.entity.key if isinstance(command, Send) else ""
+        return self.faults.delay_seconds(key)
 
     async def run(self, command: Command[T], size_bytes: int = 0) -> T:
         """Do something in a turn; returns when it is on disk."""

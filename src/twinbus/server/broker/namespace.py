@@ -34,6 +34,7 @@ from twinbus.errors import (
 from twinbus.server.broker import keys
 from twinbus.server.broker.config import NamespaceConfig
 from twinbus.server.broker.entities import Entities, Entity
+from twinbus.server.broker.faults import Faults
 from twinbus.server.broker.letter import Letter
 from twinbus.server.broker.routing import Router, expiry
 from twinbus.server.broker.throttle import Bucket
@@ -89,6 +90,8 @@ class Namespace:
         self.router = Router(store, self.entities, self.undo_log)
         # How often an unexpected error was met, by the place that raised it.
         self.defects: Counter[str] = Counter()
+        # What is rehearsed; None on a server without `--faults`.
+        self.faults: Faults | None = None
         self._bucket = Bucket(rate) if rate is not None else None
         self._new_id = new_id
         self._idle_checked_ms = 0
@@ -176,6 +179,8 @@ class Namespace:
         self, entity: Entity, messages: Sequence[Incoming], turn: Turn
     ) -> None:
         """Refuse what may not be sent; changes nothing but the rate."""
+        if self.faults is not None:
+            self.faults.check_send(entity.key, messages)
         if not entity.description.status.can_send:
             raise EntityDisabled(
                 f"'{entity.name}' is disabled for sending "
@@ -217,8 +222,12 @@ class Namespace:
                 )
 
     def limits_rate(self, entity: Entity) -> bool:
-        """Whether messages to the entity are counted by the second."""
-        return entity.bucket is not None or self._bucket is not None
+        """Whether each delivery to the entity may be refused by chance of time."""
+        return (
+            self.faults is not None
+            or entity.bucket is not None
+            or self._bucket is not None
+        )
 
     def _name(self, messages: Sequence[Incoming]) -> None:
         """Give an id to messages that came without."""

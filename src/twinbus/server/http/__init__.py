@@ -2,6 +2,7 @@
 
 Read `server.py` (the list of routes, and the time that clients have), `route.py` (the
 shape of every surface) and `auth.py` (the credential); then the surfaces: `rest/`
-(messages), `admin/` (entities), `upkeep.py` (keys, purge and reset), `health.py`
-and `metrics.py` (with `cached.py`), `websocket.py`. Must not know SQL or AMQP links.
+(messages), `admin/` (entities), `upkeep.py` (keys, purge and reset), `faults.py`
+(rehearsed faults), `health.py` and `metrics.py` (with `cached.py`), `websocket.py`.
+Must not know SQL or AMQP links.
 """

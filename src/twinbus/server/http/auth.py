@@ -79,6 +79,8 @@ def admitted(
     except Unauthorized as error:
         raise Unauthorized(f"{unproved}{error.text}") from None
     allowed([claim], asked.operation, asked.scope, now_ms // 1000)
+    if host.faults is not None and asked.operation is not Operation.REHEARSE_FAULTS:
+        host.faults.check_access(asked.scope.key)
     return claim
 
 

@@ -3,13 +3,14 @@
 Owns the probe, a command like any other: it stores a message, locks it and completes
 it, and is answered after the commit. So a full disk, a stopped store and a commit that
 hangs are all reported. At most one probe waits at a time, and its answer serves all
-requests of a second.
+requests of a second. Faults that are rehearsed are named in every answer.
 Knows nothing about what else the namespace holds.
 """
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -17,6 +18,7 @@ from starlette.routing import Route
 
 from twinbus import limits
 from twinbus.errors import Bug, TwinbusError
+from twinbus.server.broker.faults import faults_on
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
@@ -80,9 +82,12 @@ def health_route(host: Host) -> Route:
     async def answer(request: Request) -> Response:
         del request
         problem = await health.problem()
+        rehearsed = faults_on(host.faults)
+        body: dict[str, Any] = {"status": "unhealthy", "message": problem}
         if problem is None:
-            return JSONResponse(_HEALTHY)
-        body = {"status": "unhealthy", "message": problem}
-        return JSONResponse(body, status_code=503)
+            body = {**_HEALTHY}
+        if rehearsed:
+            body["faults"] = rehearsed
+        return JSONResponse(body, status_code=200 if problem is None else 503)
 
     return Route("/health", answer, methods=["GET"])

@@ -26,6 +26,7 @@ from uvicorn.server import ServerState
 from twinbus import limits
 from twinbus.server.access.port import NamespacePort
 from twinbus.server.http.admin.route import admin_route
+from twinbus.server.http.faults import faults_route
 from twinbus.server.http.health import health_route
 from twinbus.server.http.metrics import metrics_route
 from twinbus.server.http.rest.route import HEADERS_AS_SENT, RestRoute
@@ -228,6 +229,7 @@ class HttpServer:
             health_route(port.host),
             metrics_route(port),
             upkeep_route(port),
+            faults_route(port),
             self._rest,
         ]
         self._connect = connect

@@ -173,6 +173,8 @@ class UpkeepExchange(Exchange):
     async def answer(self, claim: Claim) -> Response:
         """Carry the request out; refusals are raised."""
         del claim
+        if self.host.faults is not None:
+            self.host.faults.check_manage()
         work = _ANSWERS.get(self._wanted.action)
         if work is None:
             method = self.request.method

@@ -28,8 +28,10 @@ from twinbus.errors import ConfigError, TwinbusError
 from twinbus.server.access.entrance import Entrance, ProtocolFactory
 from twinbus.server.access.jwt import BearerTokens
 from twinbus.server.access.port import NamespacePort
+from twinbus.server.access.switchboard import Switchboard
 from twinbus.server.broker import keys
 from twinbus.server.broker.config import NamespaceConfig
+from twinbus.server.broker.faults import Faults
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.provision import provision
@@ -65,6 +67,8 @@ class ServerOptions:
     message_rate: int | None = None
     # Whose bearer tokens are accepted, where the configuration does not say.
     jwt: JwtOptions | None = None
+    # Whether `twinbus fault` may switch faults on.
+    faults: bool = False
     # Messages and entities are gone when the server stops; for tests.
     in_memory: bool = False
     # Sockets that another process has bound, as NAMESPACE.KIND (`handover.py`).
@@ -203,7 +207,10 @@ class Server:
         except BaseException:
             namespace.store.close()
             raise
-        self.ports[config.name] = NamespacePort(host, self._tokens.get)
+        port = self.ports[config.name] = NamespacePort(host, self._tokens.get)
+        if self.options.faults:
+            namespace.faults = Faults()
+            port.switchboard = Switchboard(port, namespace.faults)
         if tokens is not None:
             self._tokens[host] = tokens
         # Time may have passed without a server: locks and messages have ended.
@@ -300,6 +307,8 @@ class Server:
         for http in https:
             await http.close()
         for port in ports.values():
+            if port.switchboard is not None:
+                port.switchboard.close()
             await _finish(port.host)
             await port.host.close()
         bound, self._bound = self._bound, {}

@@ -11,10 +11,12 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
+import time
 from pathlib import Path
 
 from twinbus import limits
 from twinbus.errors import ConfigError, StoreFault
+from twinbus.store.base import DiskFault
 from twinbus.store.migrations import pending
 from twinbus.store.queries import load
 
@@ -62,6 +64,8 @@ class SqliteFile:
             "the database in memory" if folder is None else str(folder / FILE_NAME)
         )
         self.recoverable = True
+        # Rehearsed; see `strike`.
+        self.disk_fault: DiskFault | None = None
         self._folder = folder
         self._lock_file = -1 if folder is None else _take_folder(folder)
         try:
@@ -103,11 +107,30 @@ class SqliteFile:
         self.recoverable = self.recoverable and recoverable
         return StoreFault(text.format(where=self.where, text=f"{name}: {error}"))
 
+    def strike(self) -> None:
+        """Where a commit meets the disk: fail or wait, if that is rehearsed."""
+        fault = self.disk_fault
+        if fault is None:
+            return
+        if fault.kind == "slow":
+            time.sleep(fault.seconds)
+            return
+        error = sqlite3.OperationalError("a rehearsed fault; see `twinbus fault list`")
+        full = fault.kind == "full"
+        error.sqlite_errorcode = sqlite3.SQLITE_FULL if full else sqlite3.SQLITE_BUSY
+        error.sqlite_errorname = "SQLITE_FULL" if full else "SQLITE_BUSY"
+        raise error
+
     def reopen(self) -> StoreFault | None:
         """Open the file anew and prove that it takes writes, or say why not."""
         if self._folder is None:
+            try:
+                self.strike()
+            except sqlite3.Error as error:
+                return self.fault(error)
             return None
         try:
+            self.strike()
             self.connection.close()
             self.connection = self._connect()
             _probe(self.connection)

@@ -28,6 +28,7 @@ from twinbus.store.base import (
     FOREVER_MS,
     SEQUENCE_BITS,
     SEQUENCE_MASK,
+    DiskFault,
     EndedLock,
     Lock,
     State,
@@ -167,6 +168,7 @@ class Rows:
         if not self._containers.in_transaction:
             raise Bug("There is no transaction to commit.")
         try:
+            self._file.strike()
             self._containers.write(self._connection)
             self._connection.execute("COMMIT")
         except sqlite3.Error as error:
@@ -228,6 +230,9 @@ class Rows:
             except sqlite3.Error as error:
                 self._failed(error)
         return self._fault is None
+
+    def rehearse(self, fault: DiskFault | None) -> None:
+        self._file.disk_fault = fault
 
     # -- locks -----------------------------------------------------------------
 

@@ -105,6 +105,8 @@ class AdminExchange(Exchange):
     async def answer(self, claim: Claim) -> Response:
         """Run the request as a command."""
         del claim
+        if self.host.faults is not None:
+            self.host.faults.check_manage()
         assert self._target is not None
         request = self._read(self._target)
         host = host_of(self.host, self._target.path.key)

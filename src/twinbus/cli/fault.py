@@ -1,0 +1,125 @@
+"""`twinbus fault`: rehearse an outage of a running server that has `--faults`.
+
+Owns the options; what a fault does is decided by the server, and refused there. A fault
+acts where a real one would, and ends by itself.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from twinbus.cli.output import Json, show, show_all
+from twinbus.cli.remote import CaFile, Url, reach
+from twinbus.core.durations import parse_duration
+from twinbus.errors import ArgumentError, TwinbusError
+
+app = typer.Typer(
+    help="Rehearse an outage: faults of a running server that has --faults.",
+    no_args_is_help=True,
+)
+
+Server = Annotated[
+    str,
+    typer.Option(
+        "--connection-string",
+        help="The server; @FILE and env:NAME keep it secret. Needs Manage.",
+    ),
+]
+_COLUMNS = ("id", "kind", "target", "share", "delay_seconds", "until")
+
+
+@app.command()
+def add(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            help="throttle, slow, send-down, sick, receive-down, management-down, "
+            "unauthorized, storage-down, storage-full, storage-slow, refuse, silence, "
+            "stall or crash.",
+        ),
+    ],
+    connection_string: Server,
+    target: Annotated[
+        str | None,
+        typer.Argument(help="An entity, or a shard; otherwise the whole namespace."),
+    ] = None,
+    duration: Annotated[
+        str | None,
+        typer.Option(
+            "--for", metavar="DURATION", help="PT30S, or seconds. 10 minutes."
+        ),
+    ] = None,
+    delay: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="How long slow faults delay."),
+    ] = None,
+    share: Annotated[
+        float | None, typer.Option(help="Strike this share of the requests, up to 1.")
+    ] = None,
+    url: Url = None,
+    ca_file: CaFile = None,
+    as_json: Json = False,
+) -> None:
+    """Switch a fault on; it ends by itself, after 10 minutes unless --for says more."""
+    body: dict[str, Any] = {"kind": kind}
+    if target is not None:
+        body["target"] = target
+    if duration is not None:
+        body["seconds"] = _seconds("--for", duration)
+    if delay is not None:
+        body["delay_seconds"] = _seconds("--delay", delay)
+    if share is not None:
+        body["share"] = share
+    remote = reach(connection_string, url, ca_file)
+    show(_shown(remote.ask("POST", "/$faults", body), as_json), as_json)
+
+
+@app.command("list")
+def list_faults(
+    connection_string: Server,
+    url: Url = None,
+    ca_file: CaFile = None,
+    as_json: Json = False,
+) -> None:
+    """List the faults that are on."""
+    found = reach(connection_string, url, ca_file).ask("GET", "/$faults")["value"]
+    show_all([_shown(fault, as_json) for fault in found], _COLUMNS, as_json)
+
+
+@app.command()
+def clear(
+    connection_string: Server,
+    fault: Annotated[
+        int | None, typer.Argument(help="The id of one fault; otherwise all.")
+    ] = None,
+    url: Url = None,
+    ca_file: CaFile = None,
+    as_json: Json = False,
+) -> None:
+    """Switch one fault off, or all."""
+    path = "/$faults" if fault is None else f"/$faults/{fault}"
+    ended = reach(connection_string, url, ca_file).ask("DELETE", path)["cleared"]
+    show_all([_shown(one, as_json) for one in ended], _COLUMNS, as_json)
+
+
+def _shown(fault: dict[str, Any], as_json: bool) -> dict[str, Any]:
+    if as_json:
+        return fault
+    until = datetime.fromtimestamp(fault["until_ms"] / 1000, UTC)
+    shown = {**fault, "until": f"{until:%Y-%m-%d %H:%M:%S}Z"}
+    del shown["until_ms"]
+    return shown
+
+
+def _seconds(option: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        return parse_duration(text) / 1000
+    except TwinbusError as error:
+        raise ArgumentError(f"{option} {text}: {error.text}") from None
