@@ -14,10 +14,14 @@ from tests.client.site import message
 from twinbus.core.sas import Secret, parse_connection_string, parse_token
 from twinbus.errors import RemoteError
 from twinbus.spark.syphon_job.access import KeyedNamespace, Ticket, Worker
-from twinbus.spark.syphon_job.driver import QueueState, SyphonDriver, SyphonSettings
+from twinbus.spark.syphon_job.driver import (
+    QueueState,
+    SyphonDriver,
+    SyphonJob,
+    SyphonSettings,
+)
 from twinbus.spark.syphon_job.reports import QueueTotals
 from twinbus.spark.syphon_job.source import (
-    SyphonJob,
     SyphonPartition,
     SyphonReader,
     SyphonSource,

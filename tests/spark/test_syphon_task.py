@@ -13,10 +13,10 @@ from twinbus.core.sas import parse_connection_string
 from twinbus.errors import ArgumentError, RemoteError
 from twinbus.pairing.rules.naming import MIDDLE
 from twinbus.spark.syphon_job.access import KeyedNamespace, close_worker
-from twinbus.spark.syphon_job.driver import SyphonSettings, SyphonTask
+from twinbus.spark.syphon_job.driver import SyphonJob, SyphonSettings, SyphonTask
 from twinbus.spark.syphon_job.job import prepare
 from twinbus.spark.syphon_job.reports import AWAY, BUDGET, EMPTY, LIMIT, Reports
-from twinbus.spark.syphon_job.source import SyphonJob, row_of
+from twinbus.spark.syphon_job.source import row_of
 from twinbus.spark.syphon_job.storage import storage_at
 from twinbus.spark.syphon_job.task import run_task
 

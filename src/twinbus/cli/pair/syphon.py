@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from twinbus.cli.pair.syphon_view import ReportWatch, Snapshot
+    from twinbus.spark.syphon_job.driver import SyphonJob
     from twinbus.spark.syphon_job.job import SyphonRun
-    from twinbus.spark.syphon_job.source import SyphonJob
 
 app = typer.Typer()
 

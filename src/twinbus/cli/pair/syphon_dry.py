@@ -28,7 +28,7 @@ from twinbus.spark.syphon_job.backlog import Backlog, is_active
 if TYPE_CHECKING:
     from twinbus.client.connection import Connection
     from twinbus.client.message import Message
-    from twinbus.spark.syphon_job.source import SyphonJob
+    from twinbus.spark.syphon_job.driver import SyphonJob
 
 MOVE = "move"
 _DEAD = "dead-letter: "

@@ -74,6 +74,15 @@ class SyphonSettings:
     ttl_rule: str = TTL_REMAINING
 
 
+@dataclass
+class SyphonJob:
+    """All that a syphon needs; it holds the keys and is never sent to an executor."""
+
+    settings: SyphonSettings
+    primary: KeyedNamespace
+    secondary: KeyedNamespace
+
+
 @dataclass(frozen=True, slots=True)
 class SyphonTask:
     """One task: a backlog queue or a slice of one, and what lets the task in."""

@@ -32,15 +32,13 @@ from twinbus.pairing.rules.syphon_rules import TTL_REMAINING, TTL_RULES
 from twinbus.spark.options import Access, Options
 from twinbus.spark.syphon_job.access import KeyedNamespace
 from twinbus.spark.syphon_job.backlog import Backlog
-from twinbus.spark.syphon_job.driver import SyphonSettings
+from twinbus.spark.syphon_job.driver import SyphonJob, SyphonSettings
 from twinbus.spark.syphon_job.reports import Reports
 from twinbus.spark.syphon_job.storage import storage_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-
-    from twinbus.spark.syphon_job.source import SyphonJob
 
 PRIMARY = (
     "primaryConnectionString",
@@ -117,8 +115,6 @@ def syphon(
 
 def prepare(options: dict[str, object], master: str) -> tuple[SyphonJob, Options]:
     """Read the options; what is wrong with one is said with its name."""
-    from twinbus.spark.syphon_job.source import SyphonJob
-
     texts = {name: _text(value) for name, value in options.items() if value is not None}
     given = Options(texts, OPTIONS)
     ca_pem = _ca_pem(given.text("caFile"))
@@ -263,7 +259,7 @@ def start(
     """Start the query of a job that was checked."""
     from dataclasses import replace
 
-    from twinbus.spark.syphon_job.source import NAME, SyphonJob, source_class
+    from twinbus.spark.syphon_job.source import NAME, source_class
 
     settings = job.settings
     if (spark.conf.get("spark.speculation", "false") or "").lower() == "true":

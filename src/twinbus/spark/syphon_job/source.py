@@ -13,7 +13,6 @@ thinking is in `driver.py` and `task.py`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -25,8 +24,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from twinbus.spark.syphon_job.access import KeyedNamespace
-from twinbus.spark.syphon_job.driver import SyphonDriver, SyphonSettings, SyphonTask
+from twinbus.spark.syphon_job.driver import SyphonDriver, SyphonJob, SyphonTask
 from twinbus.spark.syphon_job.reports import Report
 from twinbus.spark.syphon_job.task import run_task
 
@@ -65,15 +63,6 @@ def row_of(report: Report) -> tuple[Any, ...]:
         counts.dead_lettered,
         destinations,
     )
-
-
-@dataclass
-class SyphonJob:
-    """All that a syphon needs; it holds the keys and is never sent to an executor."""
-
-    settings: SyphonSettings
-    primary: KeyedNamespace
-    secondary: KeyedNamespace
 
 
 class SyphonPartition(InputPartition):
