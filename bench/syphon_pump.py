@@ -16,7 +16,8 @@ import uuid
 from bench.syphon_backlog import QUEUES
 from twinbus import limits
 from twinbus.client.connection import Connection
-from twinbus.pairing.pump.pump import Pump, Senders
+from twinbus.pairing.pump.destinations import Senders
+from twinbus.pairing.pump.pump import Pump
 from twinbus.spark.syphon_job.journal import QueueJournal
 from twinbus.spark.syphon_job.storage import Storage, storage_at
 

@@ -19,7 +19,8 @@ from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage
 
 from tests.sdk.servers import Server, serving
 from twinbus.client.connection import Connection
-from twinbus.pairing.pump.pump import Pump, Senders
+from twinbus.pairing.pump.destinations import Senders
+from twinbus.pairing.pump.pump import Pump
 from twinbus.pairing.rules.naming import backlog_path
 
 FOLDER = Path(__file__).parent / "js"

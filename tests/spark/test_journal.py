@@ -19,7 +19,7 @@ import pytest
 from pyarrow import fs
 
 from twinbus.errors import ArgumentError
-from twinbus.pairing.pump.pump import Receipt
+from twinbus.pairing.pump.settling import Receipt
 from twinbus.spark.syphon_job import journal
 from twinbus.spark.syphon_job.journal import KnownReceipts, QueueJournal
 from twinbus.spark.syphon_job.storage import (
@@ -155,7 +155,7 @@ def test_a_killed_process_leaves_every_receipt_that_it_was_told_is_kept(
 ) -> None:
     code = f"""
 import asyncio, sys
-from twinbus.pairing.pump.pump import Receipt
+from twinbus.pairing.pump.settling import Receipt
 from twinbus.spark.syphon_job.journal import QueueJournal
 from twinbus.spark.syphon_job.storage import storage_at
 attempt = QueueJournal(storage_at({str(tmp_path)!r}), {FOLDER!r}, "victim")

@@ -26,7 +26,7 @@ from twinbus import limits
 from twinbus.client.management import Management
 from twinbus.client.receiver import Receiver
 from twinbus.errors import RemoteError
-from twinbus.pairing.pump.pump import Receipt
+from twinbus.pairing.pump.settling import Receipt
 from twinbus.pairing.rules.naming import backlog_path
 from twinbus.spark.syphon_job import journal
 from twinbus.spark.syphon_job.access import close_worker

@@ -25,7 +25,9 @@ from twinbus.clock import ManualClock
 from twinbus.core.entity import ActiveStatus, QueueDescription
 from twinbus.core.sas import DEV_KEY_NAME, DEV_KEY_TEXT
 from twinbus.pairing.events import PairingEvent
-from twinbus.pairing.pump.pump import Journal, Pump, PumpSettings, Senders
+from twinbus.pairing.pump.destinations import Senders
+from twinbus.pairing.pump.pump import Pump, PumpSettings
+from twinbus.pairing.pump.settling import Journal
 from twinbus.pairing.rules import envelope
 from twinbus.pairing.rules.naming import backlog_path
 from twinbus.server.broker.config import NamespaceConfig

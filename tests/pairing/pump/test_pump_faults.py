@@ -23,7 +23,8 @@ from twinbus.client.credentials import SasKey
 from twinbus.client.transport.endpoint import Endpoint
 from twinbus.core.sas import DEV_KEY_NAME, DEV_KEY_TEXT
 from twinbus.errors import CallerError, RemoteError
-from twinbus.pairing.pump.pump import Pump, Receipt
+from twinbus.pairing.pump.pump import Pump
+from twinbus.pairing.pump.settling import Receipt
 from twinbus.wire.performatives import ACCEPTED
 
 

@@ -28,7 +28,8 @@ from twinbus.clock import ManualClock
 from twinbus.core.names import parse_address
 from twinbus.errors import RemoteError
 from twinbus.pairing.events import EventKind, PairingEvent
-from twinbus.pairing.pump.pump import Pump, PumpSettings, Senders
+from twinbus.pairing.pump.destinations import Senders
+from twinbus.pairing.pump.pump import Pump, PumpSettings
 from twinbus.pairing.status import DestinationCounts, PumpCounts, total
 from twinbus.wire.link import Link
 from twinbus.wire.performatives import Error

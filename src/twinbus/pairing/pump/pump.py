@@ -29,7 +29,7 @@ from twinbus.errors import RemoteError, TwinbusError
 from twinbus.pairing.events import EventKind, PairingEvent
 from twinbus.pairing.pump.destinations import Destination, Senders
 from twinbus.pairing.pump.locks import Gaps, Item, LockTimes
-from twinbus.pairing.pump.settling import Journal, Receipt, Settler
+from twinbus.pairing.pump.settling import Journal, Settler
 from twinbus.pairing.rules.classification import Failure, kind_of
 from twinbus.pairing.rules.decisions import Tell
 from twinbus.pairing.rules.retry import (
@@ -46,8 +46,6 @@ from twinbus.pairing.rules.syphon_rules import (
     sort_chunk,
 )
 from twinbus.pairing.status import TAKES, DestinationCounts, PumpCounts
-
-__all__ = ["Journal", "Pump", "PumpSettings", "Receipt", "Senders"]
 
 _T = TypeVar("_T")
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from twinbus import limits
 from twinbus.pairing.errors import PairedFactoryError
 from twinbus.pairing.events import EventKind, PairingEvent
-from twinbus.pairing.pump.pump import Pump, PumpSettings, Senders
+from twinbus.pairing.pump.destinations import Senders
+from twinbus.pairing.pump.pump import Pump, PumpSettings
 from twinbus.pairing.rules.naming import backlog_path
 from twinbus.pairing.status import PumpCounts, SyphonStatus, total
 

@@ -27,7 +27,7 @@ from twinbus.client.transport.endpoint import Endpoint, endpoint_of
 from twinbus.client.transport.loop_thread import LoopThread
 from twinbus.clock import SystemClock
 from twinbus.core.sas import ConnectionString, Secret, make_token
-from twinbus.pairing.pump.pump import Senders
+from twinbus.pairing.pump.destinations import Senders
 
 _T = TypeVar("_T")
 

@@ -26,7 +26,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from twinbus import limits
-from twinbus.pairing.pump.pump import Receipt
+from twinbus.pairing.pump.settling import Receipt
 from twinbus.spark.syphon_job.storage import Appender, Storage
 
 SCHEMA = pa.schema(
