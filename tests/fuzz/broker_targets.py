@@ -35,7 +35,7 @@ from twinbus.wire.frames import (
     encode_frame,
     encode_transfer,
 )
-from twinbus.wire.message import sections
+from twinbus.wire.message import parts, sections
 from twinbus.wire.performatives import (
     Attach,
     Begin,
@@ -169,8 +169,8 @@ def run_sections(data: bytes, random: Random) -> None:
         return
     read.head()
     sections.read_properties(read.bare)
-    edited = sections.with_application_properties(read.bare, {"x": "y"})
-    named = sections.with_message_id(edited, "given")
+    edited = parts.with_application_properties(read.bare, {"x": "y"})
+    named = parts.with_message_id(edited, "given")
     again = sections.parse(named)
     assert again.message_id == "given"
     assert sections.read_application_properties(again.bare)["x"] == "y"

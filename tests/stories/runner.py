@@ -26,7 +26,7 @@ from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
 from twinbus.store.base import Lock, SessionGrant, Stored
 from twinbus.store.opening import open_store
-from twinbus.wire.message import sections
+from twinbus.wire.message import parts, sections
 from twinbus.wire.message.sections import Incoming
 from twinbus.wire.types import Timestamp
 
@@ -330,7 +330,7 @@ def _message(name: str, options: dict[str, str]) -> Incoming:
         key[1:]: _value(text) for key, text in options.items() if key.startswith(".")
     }
     if properties:
-        message.bare = sections.with_application_properties(message.bare, properties)
+        message.bare = parts.with_application_properties(message.bare, properties)
     if "at" in options:
         message.scheduled_ms = int(
             Timestamp(_START_MS + round(float(options["at"]) * 1000))

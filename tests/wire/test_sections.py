@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from twinbus import limits
 from twinbus.errors import DecodeError, InvalidField, PeerError, TwinbusError
 from twinbus.wire.codec import decode, encode
-from twinbus.wire.message import sections
+from twinbus.wire.message import parts, sections
 from twinbus.wire.message.rendering import BrokerFields, render, render_locked
 from twinbus.wire.types import Described, Symbol, Timestamp, UByte, UInt, ULong
 
@@ -213,9 +213,7 @@ def test_a_large_delivery_count_is_written_in_full() -> None:
 
 
 def test_properties_are_set_and_removed_and_the_body_stays() -> None:
-    bare = sections.with_application_properties(
-        BARE, {"c": UUID(int=1)}, frozenset({"a"})
-    )
+    bare = parts.with_application_properties(BARE, {"c": UUID(int=1)}, frozenset({"a"}))
 
     assert sections.read_application_properties(bare) == {"b": "two", "c": UUID(int=1)}
     assert bare.endswith(BODY + FOOTER)
@@ -226,7 +224,7 @@ def test_properties_are_set_and_removed_and_the_body_stays() -> None:
     "bare", [b"", BODY, PROPERTIES, PROPERTIES + BODY, APPLICATION]
 )
 def test_properties_can_be_added_to_any_message(bare: bytes) -> None:
-    edited = sections.with_application_properties(bare, {"x": "y"})
+    edited = parts.with_application_properties(bare, {"x": "y"})
 
     assert sections.read_application_properties(edited)["x"] == "y"
     assert sections.parse(edited).bare == edited
@@ -236,7 +234,7 @@ def test_properties_can_be_added_to_any_message(bare: bytes) -> None:
     "bare", [b"", BODY, section(sections.PROPERTIES, [None, b"u"])]
 )
 def test_a_message_without_an_id_gets_one(bare: bytes) -> None:
-    named = sections.with_message_id(bare, "given")
+    named = parts.with_message_id(bare, "given")
 
     assert sections.parse(named).message_id == "given"
     assert sections.read_properties(named)[1] == sections.read_properties(bare)[1]

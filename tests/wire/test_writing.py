@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from twinbus.wire.codec import encode
-from twinbus.wire.message import sections, writing
+from twinbus.wire.message import parts, sections, writing
 from twinbus.wire.types import Described, ULong
 
 
@@ -38,4 +38,4 @@ def test_properties_with_an_id_only(size: int) -> None:
 
     assert writing.id_properties("x" * size) == expected
     body = described(sections.DATA, b"body")
-    assert sections.with_message_id(body, "x" * size) == expected + body
+    assert parts.with_message_id(body, "x" * size) == expected + body

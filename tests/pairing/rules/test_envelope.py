@@ -15,7 +15,7 @@ from twinbus.errors import CallerError, TwinbusError
 from twinbus.pairing.errors import AliasInvalid, InvalidMessage
 from twinbus.pairing.rules import envelope
 from twinbus.wire.codec import decode, encode
-from twinbus.wire.message import sections
+from twinbus.wire.message import parts, sections
 from twinbus.wire.message.rendering import BrokerFields, render
 from twinbus.wire.types import (
     Described,
@@ -453,7 +453,7 @@ def test_an_enqueued_time_that_is_none_is_not_known() -> None:
 def test_a_replayed_message_is_as_it_was_before_it_was_dead_lettered() -> None:
     diverted = envelope.divert(message(ttl_ms=5, own={"a": 1}), "orders", NOW_MS)
     incoming = sections.parse(diverted)
-    bare = sections.with_application_properties(
+    bare = parts.with_application_properties(
         incoming.bare, {"DeadLetterReason": "r", "DeadLetterErrorDescription": "d"}
     )
     outgoing = BrokerFields(7, NOW_MS, 3)

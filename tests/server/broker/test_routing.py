@@ -15,7 +15,7 @@ from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
 from twinbus.store.base import DEAD_LETTER, Stored
 from twinbus.store.opening import open_store
-from twinbus.wire.message import sections
+from twinbus.wire.message import parts, sections
 from twinbus.wire.message.names import DEAD_LETTER_DESCRIPTION as DESCRIPTION
 from twinbus.wire.types import Described, Symbol, Timestamp
 
@@ -43,7 +43,7 @@ class Topic:
     def publish(self, **properties: object) -> None:
         payload = sections.encode_message(b"x", {sections.MESSAGE_ID: "m"})
         message = sections.parse(payload)
-        message.bare = sections.with_application_properties(message.bare, properties)
+        message.bare = parts.with_application_properties(message.bare, properties)
         self.namespace.send(self.topic, [message], Turn(NOW_MS))
 
     def kept(self, which: int = 0) -> list[Stored]:

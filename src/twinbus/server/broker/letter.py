@@ -15,7 +15,7 @@ from twinbus.core.filter_values import MISSING, fold
 from twinbus.core.filters import Changes
 from twinbus.errors import PeerError
 from twinbus.store.base import Record, Stored
-from twinbus.wire.message import sections
+from twinbus.wire.message import parts, sections
 from twinbus.wire.message.names import TIMESPAN
 from twinbus.wire.message.sections import Incoming
 from twinbus.wire.types import Described, Timestamp
@@ -132,7 +132,7 @@ class Letter:
             if name in _FIELDS
         }
         if fields:
-            twin.bare = sections.with_properties(twin.bare, fields)
+            twin.bare = parts.with_properties(twin.bare, fields)
         if sections.GROUP_ID in fields:
             session_id = fields[sections.GROUP_ID]
             twin.session_id = None if session_id is None else str(session_id)
@@ -143,7 +143,7 @@ class Letter:
             old = sections.read_application_properties(twin.bare)
             new = {k: _to_wire(v) for k, v in changes.merged(old).items()}
             gone = frozenset(name for name in old if name not in new)
-            twin.bare = sections.with_application_properties(twin.bare, new, gone)
+            twin.bare = parts.with_application_properties(twin.bare, new, gone)
         return twin
 
     def record(self, session: str | None, expires_ms: int | None) -> Record:

@@ -54,7 +54,7 @@ from twinbus.store.base import (
     is_sub_queue,
     sequence_of,
 )
-from twinbus.wire.message import sections
+from twinbus.wire.message import parts, sections
 from twinbus.wire.message.names import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON
 from twinbus.wire.message.sections import PING_CONTENT_TYPE, Incoming
 
@@ -234,9 +234,7 @@ class Namespace:
         for message in messages:
             if message.message_id is None:
                 message.message_id = self._new_id()
-                message.bare = sections.with_message_id(
-                    message.bare, message.message_id
-                )
+                message.bare = parts.with_message_id(message.bare, message.message_id)
 
     @staticmethod
     def _is_plain(entity: Entity, messages: Sequence[Incoming]) -> bool:
@@ -331,7 +329,7 @@ class Namespace:
         if not changes:
             return stored.bare
         try:
-            bare = sections.with_application_properties(stored.bare, changes)
+            bare = parts.with_application_properties(stored.bare, changes)
             sections.read_application_properties(bare)
         except PeerError as error:
             raise InvalidField(

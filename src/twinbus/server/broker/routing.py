@@ -24,7 +24,7 @@ from twinbus.store.base import (
     Stored,
     is_sub_queue,
 )
-from twinbus.wire.message import sections
+from twinbus.wire.message import parts
 from twinbus.wire.message.names import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON
 
 log = logging.getLogger("twinbus.routing")
@@ -60,7 +60,7 @@ def _with_marks(bare: bytes, marks: dict[str, Any]) -> bytes:
     This must not fail: no client waits for an answer that could carry the error.
     """
     try:
-        return sections.with_application_properties(bare, marks)
+        return parts.with_application_properties(bare, marks)
     except PeerError:
         return bare
     except Exception:

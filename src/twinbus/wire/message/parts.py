@@ -1,8 +1,9 @@
 """A message in pieces, so that single fields can be moved and the rest kept as bytes.
 
-Owns taking an encoded message apart and joining it again. Only keys of maps, the header
-and the fields that a caller asks for are decoded. Bodies, footers and all other values
-stay the bytes they were. Knows nothing about why a field is moved.
+Owns taking an encoded message apart and joining it again, and the changes that a broker
+makes to properties of a bare message (`with_...`). Only keys of maps, the header and
+the fields that a caller asks for are decoded. Bodies, footers and all other values stay
+the bytes they were. Knows nothing about why a field is moved.
 """
 
 from __future__ import annotations
@@ -21,11 +22,21 @@ from twinbus.wire.message.sections import (
     DELIVERY_ANNOTATIONS,
     HEADER,
     MESSAGE_ANNOTATIONS,
+    MESSAGE_ID,
     PROPERTIES,
     find_elements,
+    find_section,
     find_sections,
+    read_application_properties,
+    read_properties,
 )
-from twinbus.wire.message.writing import NULL, list_section, map_section, section
+from twinbus.wire.message.writing import (
+    NULL,
+    id_properties,
+    list_section,
+    map_section,
+    section,
+)
 from twinbus.wire.types import Timestamp, UByte, UInt
 
 
@@ -249,3 +260,44 @@ def _map_section(code: int, pairs: Sequence[KeyValue]) -> bytearray:
         elements.append(pair.name.encoded)
         elements.append(pair.value_bytes)
     return map_section(code, len(pairs), bytearray().join(elements))
+
+
+# -- the bare message of a broker ------------------------------------------------------
+
+
+def with_properties(bare: bytes, fields: dict[int, Any]) -> bytes:
+    """The bare message with some fields of its properties changed."""
+    values = read_properties(bare)
+    for index, value in fields.items():
+        values[index] = value
+    while values and values[-1] is None:
+        values.pop()
+    written = section(PROPERTIES, values)
+    found = find_section(bare, PROPERTIES)
+    if found is None:
+        return written + bare
+    return bare[: found[0]] + written + bare[found[2] :]
+
+
+def with_application_properties(
+    bare: bytes, changes: dict[str, Any], removed: frozenset[str] = frozenset()
+) -> bytes:
+    """The bare message with application properties set and removed."""
+    values = read_application_properties(bare)
+    for name in removed:
+        values.pop(name, None)
+    values.update(changes)
+    written = section(APPLICATION_PROPERTIES, values)
+    found = find_section(bare, APPLICATION_PROPERTIES)
+    if found is not None:
+        return bare[: found[0]] + written + bare[found[2] :]
+    properties = find_section(bare, PROPERTIES)
+    at = properties[2] if properties is not None else 0
+    return bare[:at] + written + bare[at:]
+
+
+def with_message_id(bare: bytes, message_id: str) -> bytes:
+    """The bare message with an id it came without."""
+    if find_section(bare, PROPERTIES) is None:
+        return id_properties(message_id) + bare
+    return with_properties(bare, {MESSAGE_ID: message_id})

@@ -1,4 +1,4 @@
-"""The sections of a message, found, split and edited without decoding the body.
+"""The sections of a message, found and split without decoding the body.
 
 A message that comes in is split into what the broker rules over (header, annotations)
 and the *bare* message (properties, application-properties, body, footer), whose bytes
@@ -21,7 +21,7 @@ from twinbus.errors import DecodeError, InvalidField, MessageTooLarge
 from twinbus.wire.codec import decode, skip
 from twinbus.wire.message import names
 from twinbus.wire.message.fast_sections import fast_parse, read_header
-from twinbus.wire.message.writing import id_properties, section
+from twinbus.wire.message.writing import section
 from twinbus.wire.types import Symbol, Timestamp, UInt, ULong
 
 HEADER = 0x70
@@ -304,10 +304,10 @@ def split_batch(payload: bytes) -> list[bytes]:
     return inner
 
 
-# -- reading and editing the bare message ----------------------------------------------
+# -- reading the bare message ----------------------------------------------------------
 
 
-def _find(bare: bytes, wanted: int) -> tuple[int, int, int] | None:
+def find_section(bare: bytes, wanted: int) -> tuple[int, int, int] | None:
     """(begin, value start, end) of one section of a bare message."""
     position = 0
     while position < len(bare):
@@ -322,7 +322,7 @@ def _find(bare: bytes, wanted: int) -> tuple[int, int, int] | None:
 
 def read_properties(bare: bytes) -> list[Any]:
     """The properties list, padded to all 13 fields."""
-    found = _find(bare, PROPERTIES)
+    found = find_section(bare, PROPERTIES)
     fields: list[Any] = []
     if found is not None:
         fields, _ = decode(bare, found[1], budget=limits.PERFORMATIVE_NODES_MAX)
@@ -331,51 +331,13 @@ def read_properties(bare: bytes) -> list[Any]:
 
 def read_application_properties(bare: bytes) -> dict[str, Any]:
     """The application properties; empty if there are none."""
-    found = _find(bare, APPLICATION_PROPERTIES)
+    found = find_section(bare, APPLICATION_PROPERTIES)
     if found is None:
         return {}
     value, _ = decode(bare, found[1], budget=limits.SECTION_NODES_MAX)
     if not isinstance(value, dict):
         raise DecodeError("Application properties must be a map.")
     return value
-
-
-def with_properties(bare: bytes, fields: dict[int, Any]) -> bytes:
-    """The bare message with some fields of its properties changed."""
-    values = read_properties(bare)
-    for index, value in fields.items():
-        values[index] = value
-    while values and values[-1] is None:
-        values.pop()
-    written = section(PROPERTIES, values)
-    found = _find(bare, PROPERTIES)
-    if found is None:
-        return written + bare
-    return bare[: found[0]] + written + bare[found[2] :]
-
-
-def with_application_properties(
-    bare: bytes, changes: dict[str, Any], removed: frozenset[str] = frozenset()
-) -> bytes:
-    """The bare message with application properties set and removed."""
-    values = read_application_properties(bare)
-    for name in removed:
-        values.pop(name, None)
-    values.update(changes)
-    written = section(APPLICATION_PROPERTIES, values)
-    found = _find(bare, APPLICATION_PROPERTIES)
-    if found is not None:
-        return bare[: found[0]] + written + bare[found[2] :]
-    properties = _find(bare, PROPERTIES)
-    at = properties[2] if properties is not None else 0
-    return bare[:at] + written + bare[at:]
-
-
-def with_message_id(bare: bytes, message_id: str) -> bytes:
-    """The bare message with an id it came without."""
-    if _find(bare, PROPERTIES) is None:
-        return id_properties(message_id) + bare
-    return with_properties(bare, {MESSAGE_ID: message_id})
 
 
 # -- whole small messages: requests and replies ----------------------------------------

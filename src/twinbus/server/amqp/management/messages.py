@@ -42,7 +42,7 @@ from twinbus.store.base import (
     container_of,
     id_of,
 )
-from twinbus.wire.message import sections
+from twinbus.wire.message import parts, sections
 from twinbus.wire.message.names import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON
 from twinbus.wire.types import ARRAY_TIMESTAMP, Array, Int, Timestamp
 
@@ -258,7 +258,7 @@ def _check_change(call: Call, stored: Stored, changes: dict[str, Any]) -> None:
     """Refuse now what would fail, or outgrow the entity, half-way through."""
     try:
         sections.read_properties(stored.bare)
-        bare = sections.with_application_properties(stored.bare, changes)
+        bare = parts.with_application_properties(stored.bare, changes)
     except PeerError as error:
         raise InvalidField(
             f"The properties of message {stored.sequence} cannot be read: {error.text}"
