@@ -1,10 +1,11 @@
 """How a pair reports what it does: callback, iterators, log and metrics.
 
-An event reaches all of them in the order in which things happened. A callback that
-raises is the application's defect: it is logged, and the pair goes on. An iterator that
-is not read keeps the latest events and drops the oldest. The metrics of all pairs of
-the process are in Prometheus's default registry: events are counted when they happen,
-everything else is read from the pairs when it is scraped, so that a send costs nothing.
+Owns who is told: an event reaches all of them in the order in which things happened. A
+callback that raises is the application's defect: it is logged, and the pair goes on. An
+iterator that is not read keeps the latest events and drops the oldest. The metrics of
+all pairs of the process are in Prometheus's default registry: events are counted when
+they happen, everything else is read from the pairs when it is scraped, so that a send
+costs nothing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
 """What a namespace does with messages: the rules, on top of a store.
 
-Every method runs inside the store's transaction and takes the time as an argument. It
-decides what the store must not know: whether a message may be sent, when it has been
-delivered often enough, what happens when it expires. Nothing here knows of links.
+Owns what the store must not know: whether a message may be sent, what a settlement
+does, when a message has been delivered often enough, and what time does (`tick`: locks
+and sessions that end, expiry, schedules, idle entities). Pings are counted and never
+kept. Also owns the namespace's authorization rules (`rules_of`, `change_rules`). Every
+method runs inside the store's transaction and is given the time. Knows nothing about
+links.
 
 What a method brings about beside its result (containers that became ready, ended
 sessions, deleted entities, changed rules) it adds to the `Turn` that it is given.

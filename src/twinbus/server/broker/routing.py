@@ -1,9 +1,11 @@
-"""Where a message goes: duplicates, topics, forwarding, dead-letter queues.
+"""Where a message goes: duplicates, schedules, topics, forwarding, dead-letter queues.
 
 Owns the way of a letter from the entity it was sent to into the containers that keep
-it, in one transaction. A hop that cannot be made (too many, target missing, disabled or
-full) ends in the transfer dead-letter queue of the entity that forwards. A message that
-the clock moves and that cannot be moved is set aside, so that the others can be.
+it, in one transaction. A scheduled letter is kept by its entity and starts its way when
+its time has come (`activate`). A hop that cannot be made (too many, target missing,
+disabled or full) ends in the transfer dead-letter queue of the entity that forwards. A
+message that the clock moves and that cannot be moved is set aside, so that the others
+can be.
 """
 
 from __future__ import annotations

@@ -3,12 +3,13 @@
     <location>/<pair>/receipts/<index>/<series>.arrow     while they may be needed
     <location>/<pair>/moved/<index>-<digest>.parquet      afterwards, for reports
 
-A message that was sent but not completed comes again, from a task that was killed or a
-lock that ended too early. Its receipt says that it was sent, so it is completed and not
-sent twice. Every attempt of a task writes a series of its own, in Arrow's stream
-format. A receipt is durable before its message is completed; the last one may be torn
-by a crash, which costs a second send and no more. Once a backlog queue is empty, and
-nothing of it locked, its receipts are packed.
+Owns these files: how receipts are written, read and packed. A message that was sent but
+not completed comes again, from a task that was killed or a lock that ended too early.
+Its receipt says that it was sent, so it is completed and not sent twice. Every attempt
+of a task writes a series of its own, in Arrow's stream format. A receipt is durable
+before its message is completed; the last one may be torn by a crash, which costs a
+second send and no more. Once a backlog queue is empty, and nothing of it locked, its
+receipts are packed.
 
 Receipts name a message by number and time: a queue that is made anew counts anew. Knows
 nothing about Spark.
