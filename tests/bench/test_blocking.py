@@ -188,7 +188,7 @@ def test_over_tls(server: Server, endpoint: Endpoint) -> None:
         assert connection.sender(queue).send([message()] * 500) == 500
 
 
-def test_a_port_where_nobody_listens() -> None:
+def test_a_port_without_a_listener() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         connection = BlockingConnection("127.0.0.1", unused.getsockname()[1])

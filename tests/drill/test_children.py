@@ -130,7 +130,7 @@ def test_what_is_left_over_is_found_by_its_run_and_killed(run: str) -> None:
         assert process.wait() == -signal.SIGKILL
 
 
-def test_a_program_dies_with_whoever_started_it(run: str) -> None:
+def test_a_program_ends_with_its_parent(run: str) -> None:
     parent = (
         "import subprocess, sys; "
         "subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE); input()"

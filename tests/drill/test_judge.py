@@ -21,7 +21,7 @@ def test_a_drill_in_which_all_went_well_has_no_reason_to_fail() -> None:
     assert judgement.figures()["lost"] == 0
 
 
-def test_a_message_that_nobody_received_is_lost() -> None:
+def test_a_message_that_was_never_received_is_lost() -> None:
     events = [
         event
         for event in stories.events()

@@ -68,11 +68,11 @@ def test_all_are_in_a_state_only_when_every_sender_says_so(scene: Scene) -> None
     assert scene.all_are("failed over")
 
 
-def test_nobody_is_in_any_state_before_somebody_speaks(scene: Scene) -> None:
+def test_no_state_is_known_before_the_first_event(scene: Scene) -> None:
     assert not scene.all_are("healthy")
 
 
-def test_a_sender_that_is_gone_holds_nobody_up(scene: Scene) -> None:
+def test_a_sender_that_has_ended_is_not_waited_for(scene: Scene) -> None:
     scene.sender_says("sender-0", said(dict.fromkeys(ENTITIES, "suspect")))
     scene.sender_says("sender-1", said())
 
@@ -107,7 +107,7 @@ def test_the_time_that_is_left_shrinks(scene: Scene) -> None:
     assert left == pytest.approx(whole - 10)
 
 
-def test_nobody_knows_how_long_a_spark_takes_that_has_not_started(scene: Scene) -> None:
+def test_the_remaining_time_is_unknown_before_spark_starts(scene: Scene) -> None:
     scene.traffic_at = 0.0
     scene.begin("home")
     assert scene.eta_seconds() is None

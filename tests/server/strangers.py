@@ -129,7 +129,7 @@ class FakeTransport(asyncio.Transport):
 def meet(
     port: NamespacePort, address: str = "192.0.2.1", lingers: bool = False
 ) -> tuple[ServerConnection, FakeTransport]:
-    """A server's connection to somebody at that address."""
+    """A server's connection to a client at that address."""
     connection = ServerConnection(port)
     transport = FakeTransport(connection, address, lingers)
     connection.connection_made(transport)
@@ -152,7 +152,7 @@ def answers(data: bytes) -> list[Any]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for something that tells nobody when it happens."""
+    """Wait for something that has no event."""
     loop = asyncio.get_running_loop()
     end = loop.time() + WAIT_SECONDS
     never = asyncio.Event()

@@ -213,7 +213,7 @@ def test_one_direction_can_be_swallowed_alone(
     assert is_silent(client)
 
 
-def test_whoever_is_swallowed_does_not_see_the_end(
+def test_a_swallowed_connection_does_not_see_the_end(
     echo: Echo, proxy: FaultyProxy, client: socket.socket
 ) -> None:
     proxy.inject(Fault("silence", towards="client"))
@@ -331,7 +331,7 @@ ATTACH = Attach("link", 0, True, source=Source(), target=Target("orders"))
 FRAMES = [
     ("sasl header", SASL_HEADER),
     ("amqp header", AMQP_HEADER),
-    ("open", encode_frame(0, Open(container_id="somebody"))),
+    ("open", encode_frame(0, Open(container_id="client"))),
     ("begin", encode_frame(0, Begin())),
     ("heartbeat", HEARTBEAT),
     ("attach", encode_frame(0, ATTACH)),

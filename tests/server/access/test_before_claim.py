@@ -178,7 +178,7 @@ async def test_every_performative_in_every_state(
 
 @pytest.mark.parametrize("name", SASL_FRAMES)
 @pytest.mark.parametrize("state", TABLE)
-async def test_a_login_belongs_into_its_own_state(
+async def test_a_sasl_frame_outside_its_state_closes_the_connection(
     port: NamespacePort, state: str, name: str
 ) -> None:
     connection, transport = meet(port)
@@ -192,7 +192,7 @@ async def test_a_login_belongs_into_its_own_state(
 
 
 @pytest.mark.parametrize("name", PERFORMATIVES)
-async def test_who_is_being_closed_is_not_listened_to(
+async def test_input_of_a_closing_connection_is_ignored(
     server: RawServer, port: NamespacePort, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr(server.host, "submit", never)
@@ -263,7 +263,7 @@ async def test_frames_before_a_claim_are_small(port: NamespacePort, extra: int) 
 
 
 @pytest.mark.parametrize("extra", [-1, 0, 1])
-async def test_a_stranger_has_few_sessions(port: NamespacePort, extra: int) -> None:
+async def test_sessions_before_a_claim_are_few(port: NamespacePort, extra: int) -> None:
     connection, transport = meet(port)
     connection.data_received(WAYS["open"])
     begin = Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1)
@@ -275,7 +275,7 @@ async def test_a_stranger_has_few_sessions(port: NamespacePort, extra: int) -> N
 
 
 @pytest.mark.parametrize("extra", [-1, 0, 1])
-async def test_a_stranger_has_few_links(port: NamespacePort, extra: int) -> None:
+async def test_links_before_a_claim_are_few(port: NamespacePort, extra: int) -> None:
     connection, transport = meet(port)
     connection.data_received(WAYS["begun"])
 
@@ -340,7 +340,7 @@ def _refused_tokens() -> bytes:
         _refused_tokens,
     ],
 )
-async def test_a_stranger_costs_a_bounded_amount_of_memory(
+async def test_memory_of_a_connection_before_a_claim_is_bounded(
     port: NamespacePort, stream: Callable[[], bytes]
 ) -> None:
     """Some of them send all that they may, and stay."""
@@ -379,7 +379,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("state", WAYS)
-async def test_who_puts_no_token_in_time_is_closed_in_any_state(
+async def test_a_connection_without_a_token_in_time_is_closed_in_any_state(
     hasty: None, server: RawServer, port: NamespacePort, state: str
 ) -> None:
     stranger = await Stranger.connect(server.port)
@@ -394,7 +394,7 @@ async def test_who_puts_no_token_in_time_is_closed_in_any_state(
     assert not port.unclaimed
 
 
-async def test_a_byte_now_and_then_gains_no_time(
+async def test_single_bytes_do_not_extend_the_handshake_deadline(
     hasty: None, server: RawServer
 ) -> None:
     stranger = await Stranger.connect(server.port)
@@ -413,7 +413,9 @@ async def test_a_byte_now_and_then_gains_no_time(
     assert sent < 100
 
 
-async def test_refused_tokens_gain_no_time(hasty: None, server: RawServer) -> None:
+async def test_refused_tokens_do_not_extend_the_handshake_deadline(
+    hasty: None, server: RawServer
+) -> None:
     client = await RawClient.connect(server.port)
     assert await client.authorize(await client.session(), expires_s=1) == 401
 
@@ -440,7 +442,7 @@ async def test_a_claim_in_time_keeps_the_connection(
 # -- many ------------------------------------------------------------------------------
 
 
-async def test_many_silent_peers_do_not_keep_an_honest_one_from_its_work(
+async def test_many_silent_connections_do_not_delay_a_client(
     server: RawServer, port: NamespacePort
 ) -> None:
     silent = [await Stranger.connect(server.port) for _ in range(SILENT_PEERS)]
@@ -462,7 +464,7 @@ async def test_many_silent_peers_do_not_keep_an_honest_one_from_its_work(
     client.abort()
 
 
-async def test_silent_peers_make_room_for_others_the_oldest_first(
+async def test_the_oldest_silent_connection_is_dropped_for_a_new_one(
     server: RawServer, port: NamespacePort, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "CONNECTIONS_MAX", 5)

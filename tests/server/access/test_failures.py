@@ -21,7 +21,7 @@ def fail(failures: Failures, address: str, now_ms: int = NOW_MS) -> str:
     return refused.value.text
 
 
-def test_a_bucket_runs_dry_and_fills_up_again() -> None:
+def test_failures_are_refused_at_the_limit_and_allowed_again_with_time() -> None:
     failures = Failures()
     said = [fail(failures, "192.0.2.1") for _ in range(12)]
     assert said == ["no"] * 10 + [TOO_MANY] * 2
@@ -32,7 +32,7 @@ def test_a_bucket_runs_dry_and_fills_up_again() -> None:
     assert said == ["no"] * 10 + [TOO_MANY]
 
 
-def test_what_goes_well_costs_nothing_and_neither_do_other_errors() -> None:
+def test_only_refused_tokens_are_counted() -> None:
     failures = Failures()
     for _ in range(100):
         with failures.counted("192.0.2.1", NOW_MS):
@@ -46,7 +46,7 @@ def test_what_goes_well_costs_nothing_and_neither_do_other_errors() -> None:
     assert fail(failures, "192.0.2.1") == "no"
 
 
-def test_addresses_do_not_pay_for_each_other() -> None:
+def test_failures_are_counted_by_address() -> None:
     failures = Failures()
     for _ in range(11):
         fail(failures, "192.0.2.1")
@@ -65,7 +65,7 @@ def test_a_network_of_ipv6_is_one_address() -> None:
     assert fail(failures, "not:an:address") == "no"
 
 
-def test_a_clock_that_goes_back_forgives_nothing() -> None:
+def test_a_clock_set_back_does_not_reset_failures() -> None:
     failures = Failures()
     for _ in range(10):
         fail(failures, "192.0.2.1")
@@ -86,7 +86,7 @@ def test_the_number_of_addresses_is_bounded(
     assert len(failures) == min(50 + extra, 50)
 
 
-def test_paid_failures_make_room_before_others_do(
+def test_addresses_without_recent_failures_are_forgotten_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(limits, "TOKEN_FAILURE_ADDRESSES_MAX", 2)

@@ -179,7 +179,7 @@ def _bad_texts() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", _bad_texts())
-def test_a_token_that_was_touched_is_refused(tokens: BearerTokens, name: str) -> None:
+def test_a_changed_token_is_refused(tokens: BearerTokens, name: str) -> None:
     with pytest.raises(Unauthorized):
         tokens.claim(_bad_texts()[name], TARGET, NOW_S)
 
@@ -326,7 +326,7 @@ def test_a_file_that_cannot_be_used_changes_nothing(
     assert not is_taken(tokens, LATER_S + limits.JWKS_LOOK_SECONDS)
 
 
-def test_every_beginning_of_a_file_is_as_good_as_none(
+def test_a_truncated_key_file_changes_nothing(
     options: JwtOptions, tokens: BearerTokens
 ) -> None:
     keys = [key for key in issuer.jwks()["keys"] if key["kid"] == "ec"]

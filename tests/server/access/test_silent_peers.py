@@ -92,7 +92,7 @@ async def honest(port: int) -> tuple[RawClient, Link]:
 
 @pytest.mark.campaign
 @pytest.mark.timeout(600)
-async def test_five_thousand_silent_peers_do_not_slow_an_honest_one(
+async def test_five_thousand_silent_connections_do_not_slow_a_client(
     tmp_path: Path,
 ) -> None:
     alone: list[float] = []

@@ -104,7 +104,7 @@ def _signature(algorithm: object, signed: bytes) -> bytes:
         pair = decode_dss_signature(ec_key().sign(signed, ec.ECDSA(SHA256())))
         return b"".join(part.to_bytes(32, "big") for part in pair)
     if algorithm == "HS256":
-        # The trick: the public key, which everybody knows, as the shared one.
+        # The trick: the public key, which is published, as the shared one.
         numbers = rsa_key().public_key().public_numbers()
         return hmac.digest(number(numbers.n).encode(), signed, hashlib.sha256)
     if algorithm == "none":

@@ -156,7 +156,7 @@ def narrow_flow(desk: Desk, link: Link, credit: int) -> None:
 # -- settlement ----------------------------------------------------------------------
 
 
-async def test_a_disposition_said_twice_counts_once(desk: Desk) -> None:
+async def test_a_repeated_disposition_is_ignored(desk: Desk) -> None:
     await desk.fill(3)
     await desk.client.receiver(desk.session, "orders", credit=3)
     first = (await desk.client.wait(Delivered)).delivery_id
@@ -174,7 +174,7 @@ async def test_a_disposition_said_twice_counts_once(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("state", [Received(section_number=0, section_offset=0), None])
-async def test_a_word_on_the_way_decides_nothing(desk: Desk, state: Any) -> None:
+async def test_a_received_state_settles_nothing(desk: Desk, state: Any) -> None:
     await desk.fill(1)
     await desk.client.receiver(desk.session, "orders", credit=2)
     number = (await desk.client.wait(Delivered)).delivery_id
@@ -185,7 +185,7 @@ async def test_a_word_on_the_way_decides_nothing(desk: Desk, state: Any) -> None
     assert desk.active() == 0
 
 
-async def test_settled_in_a_transaction_makes_room(desk: Desk) -> None:
+async def test_transactional_settlement_frees_unsettled_places(desk: Desk) -> None:
     coordinator = await desk.client.attach(
         desk.session, True, Attach(source=Source(), target=Coordinator())
     )
@@ -256,7 +256,7 @@ async def test_a_closed_window_takes_nothing_more(desk: Desk) -> None:
     assert desk.connection.engine.blocked_bytes == 0
 
 
-async def test_replies_wait_where_they_count(desk: Desk) -> None:
+async def test_replies_blocked_by_the_window_are_counted(desk: Desk) -> None:
     """A closed window is no way to make the server remember all its answers."""
     session = await narrow_session(desk)
     address = "orders/$management"
@@ -313,7 +313,7 @@ def sender_to(address: str) -> Attach:
     return Attach(source=Source(), target=Target(address=address))
 
 
-def test_credit_taken_back_does_not_turn_the_count_back() -> None:
+def test_a_drain_after_reduced_credit_does_not_lower_the_delivery_count() -> None:
     link: Link = bare_link()
     link.delivery_count = 5
     link.credit = -3
@@ -351,7 +351,7 @@ async def test_a_coordinator_sends_nothing(desk: Desk) -> None:
     assert not desk.client.lost
 
 
-async def test_who_waits_for_a_session_hears_of_the_end(desk: Desk) -> None:
+async def test_a_deleted_entity_ends_a_wait_for_a_session(desk: Desk) -> None:
     """Deleting the entity must answer the attach that waits."""
     wanted = {Symbol("com.microsoft:session-filter"): None}
     source = Source(address="talks", filter=wanted)
@@ -367,7 +367,7 @@ async def test_who_waits_for_a_session_hears_of_the_end(desk: Desk) -> None:
     assert detached.error.condition == "amqp:not-found"
 
 
-async def test_what_never_left_was_never_delivered(desk: Desk) -> None:
+async def test_messages_that_were_not_sent_are_returned_uncounted(desk: Desk) -> None:
     """A session's client that vanishes during the commit leaves counts alone."""
     wanted = {Symbol("com.microsoft:session-filter"): "s"}
     source = Source(address="talks", filter=wanted)
@@ -396,7 +396,7 @@ async def test_what_never_left_was_never_delivered(desk: Desk) -> None:
     assert await host.run(look) == [0]
 
 
-async def test_a_refused_settlement_is_heard(desk: Desk) -> None:
+async def test_a_refused_settlement_is_answered(desk: Desk) -> None:
     await desk.fill(1)
     await desk.client.receiver(desk.session, "orders", credit=1)
     number = (await desk.client.wait(Delivered)).delivery_id
@@ -431,7 +431,7 @@ async def test_unfinished_messages_are_counted(
     assert engine.assembly_bytes == 0
 
 
-async def test_the_name_of_a_session_is_short(desk: Desk) -> None:
+async def test_a_long_session_id_is_refused(desk: Desk) -> None:
     wanted = {Symbol("com.microsoft:session-filter"): "s" * 129}
     source = Source(address="talks", filter=wanted)
     await desk.client.attach(

@@ -113,7 +113,7 @@ def test_a_duplicate_gets_no_number_of_another() -> None:
 
 
 def test_transfers_that_failed_count_for_the_quota() -> None:
-    """Else a queue that forwards to nobody would take messages without end."""
+    """Else a queue whose target is gone would take messages without end."""
     store = SqliteStore.memory()
     namespace = provisioned(
         store,
@@ -132,7 +132,7 @@ def test_transfers_that_failed_count_for_the_quota() -> None:
     store.commit()
 
 
-def test_topics_that_forward_to_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forwarding_between_topics_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """One message must not become as many as subscriptions to the power of hops."""
     monkeypatch.setattr(limits, "FORWARD_COPIES_MAX", 50)
     store = SqliteStore.memory()
@@ -160,7 +160,7 @@ def test_topics_that_forward_to_each_other(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("message_id", [bytes(129), ["id"], {"a": "b"}, 1.5])
-def test_ids_that_are_none(message_id: object) -> None:
+def test_invalid_message_ids_are_refused(message_id: object) -> None:
     """They are remembered for days where duplicates are looked for."""
     store = SqliteStore.memory()
     namespace = provisioned(store, QueueDescription("orders"))
@@ -171,7 +171,7 @@ def test_ids_that_are_none(message_id: object) -> None:
         namespace.check_send(entity, [sections.parse(properties + body)], Turn(NOW_MS))
 
 
-def test_a_clock_that_was_wrong_for_a_while() -> None:
+def test_message_ids_are_forgotten_after_a_wrong_clock() -> None:
     """Set forward by a year and back: ids are forgotten in time all the same."""
     store = SqliteStore.memory()
     description = QueueDescription("orders", requires_duplicate_detection=True)
@@ -186,7 +186,7 @@ def test_a_clock_that_was_wrong_for_a_while() -> None:
     assert rows == (0,)
 
 
-async def test_time_runs_out_while_a_message_is_taken() -> None:
+async def test_a_message_taken_at_the_deadline_is_received() -> None:
     """It is deleted already: nothing would be the wrong answer."""
     store = SqliteStore.memory()
     namespace = provisioned(store, QueueDescription("orders"))
@@ -216,7 +216,7 @@ async def test_time_runs_out_while_a_message_is_taken() -> None:
 
 
 def test_odd_annotations_are_shown_all_the_same() -> None:
-    """A message that cannot be shown is lost to whoever has just deleted it."""
+    """A message that cannot be shown is lost to the client that has just deleted it."""
     store = SqliteStore.memory()
     namespace = provisioned(store, QueueDescription("orders"))
     entity = namespace.entities.get(EntityPath("orders"))
@@ -243,7 +243,7 @@ def test_odd_annotations_are_shown_all_the_same() -> None:
     assert dict(shown.headers)["BrokerProperties"].count("ff") == 1
 
 
-def test_a_year_beyond_all_numbers_is_refused() -> None:
+def test_a_year_of_thirty_digits_is_refused() -> None:
     year = "9" * 30
     text = (
         '[{"Body": "x", "BrokerProperties": {"ScheduledEnqueueTimeUtc": '
@@ -264,7 +264,7 @@ def dispose(session: Session, first: int, last: int) -> list[int]:
     return [each.delivery_id for each in event.deliveries]
 
 
-def test_delivery_ids_begin_anew() -> None:
+def test_delivery_ids_wrap_around() -> None:
     session = Session(RawClient().engine, 0)
     link = Link(session, "link", 0, True)
     last = (1 << 32) - 1

@@ -1,7 +1,7 @@
 """Messages that are made to break the server must cost their sender alone.
 
-Each of these once made a whole turn fail, for everybody in it, or every turn from then
-on, because the clock met the message again and again.
+Each of these once made a whole turn fail, for all clients in it, or every turn from
+then on, because the clock met the message again and again.
 """
 
 from __future__ import annotations
@@ -109,14 +109,14 @@ def test_annotations_end_where_their_size_says() -> None:
         sections.parse(outside + BODY)
 
 
-async def test_properties_that_only_together_are_too_many(desk: Desk) -> None:
+async def test_the_number_of_values_in_properties_is_bounded(desk: Desk) -> None:
     many = [None] * 900
     bad = section(sections.PROPERTIES, ["id", None, many, many]) + BODY
     assert isinstance(await desk.send("once", bad), Rejected)
     assert isinstance(await desk.send("other", BODY), Accepted)
 
 
-def test_what_was_decoded_can_be_encoded() -> None:
+def test_decoded_values_can_be_encoded_again() -> None:
     # An array whose elements are described by something that equals nothing.
     elements = b"\x00" + NOT_A_NUMBER + b"\x40"
     array = b"\xe0" + bytes((len(elements) + 1, 1)) + elements
@@ -133,7 +133,9 @@ async def test_odd_descriptors_are_dead_lettered_like_others(desk: Desk) -> None
     assert desk.counts("once", 1).active == 1
 
 
-async def test_properties_grow_until_nobody_can_read_them(desk: Desk) -> None:
+async def test_properties_that_could_not_be_read_again_are_not_added(
+    desk: Desk,
+) -> None:
     most = limits.SECTION_NODES_MAX // 2
     full = {f"{number:x}": None for number in range(most)}
     payload = section(sections.APPLICATION_PROPERTIES, full) + BODY
@@ -178,7 +180,9 @@ async def test_a_message_does_not_grow_without_end(desk: Desk) -> None:
     ],
     ids=["late", "early", "long", "text", "null"],
 )
-async def test_times_that_no_calendar_has(desk: Desk, value: object) -> None:
+async def test_timestamps_outside_the_calendar_are_accepted(
+    desk: Desk, value: object
+) -> None:
     payload = section(sections.APPLICATION_PROPERTIES, {"at": value}) + BODY
     assert isinstance(await desk.send("events", payload), Accepted)
     assert isinstance(await desk.send("other", BODY), Accepted)
@@ -199,7 +203,7 @@ class Mute:
         raise ZeroDivisionError
 
 
-async def test_who_cannot_be_told_keeps_no_news_from_others(desk: Desk) -> None:
+async def test_an_error_in_one_reply_does_not_stop_others(desk: Desk) -> None:
     host = desk.server.host
     host.submit(lambda _namespace, _turn: None, Mute())
     async with asyncio.timeout(5):
@@ -255,7 +259,7 @@ class Defect:
         """Nothing was taken."""
 
 
-async def test_a_defect_starves_nobody(desk: Desk) -> None:
+async def test_a_defect_of_one_want_does_not_stop_others(desk: Desk) -> None:
     """A receiver that fails is told, and the others of its container are served."""
     host = desk.server.host
     await desk.send("other", BODY)

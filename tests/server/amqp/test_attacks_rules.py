@@ -107,7 +107,9 @@ async def test_a_scheduled_message_on_which_a_rule_fails(desk: Desk) -> None:
     await check_served(desk)
 
 
-async def test_it_waits_in_the_data_folder_at_the_start(tmp_path: Path) -> None:
+async def test_a_failing_scheduled_message_does_not_stop_the_start(
+    tmp_path: Path,
+) -> None:
     async with desk_at(tmp_path, CONFIG) as desk:
         await prepare(desk)
 

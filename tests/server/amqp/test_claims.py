@@ -105,7 +105,7 @@ async def test_a_renewed_token_widens_nothing(client: RawClient, cbs: Cbs) -> No
     assert not is_refused(await sender(client, session))
 
 
-async def test_what_has_ended_may_be_followed_by_anything(
+async def test_an_expired_claim_can_be_replaced_by_any_other(
     server: RawServer, client: RawClient, cbs: Cbs
 ) -> None:
     await cbs.sign("", "send", "send", in_seconds(server, 10))
@@ -223,7 +223,7 @@ async def test_the_timer_detaches_within_five_seconds_by_itself(
     link = await sender(client, await client.session())
     server.clock.advance(1000)
 
-    # Nobody calls anything: the connection's own timer does it, in real time.
+    # Nothing is called: the connection's own timer does it, in real time.
     detached = await asyncio.wait_for(wait_for(client, gone(link)), 5)
 
     assert detached.error.condition == "amqp:unauthorized-access"
@@ -253,7 +253,7 @@ async def test_one_timer_watches_all_claims_and_looks_again(
     assert not connection._claim_timer.cancelled()
 
 
-async def test_who_waited_for_a_session_longer_than_its_claim_gets_none(
+async def test_a_claim_that_ends_during_a_wait_for_a_session_refuses_it(
     server: RawServer, client: RawClient, cbs: Cbs
 ) -> None:
     await cbs.sign("", "listen", "listen", in_seconds(server, 10))

@@ -90,7 +90,7 @@ async def test_connections(
         assert await client.authorize(await client.session()) == 202
 
     if extra > 0:
-        # All have a claim, so nobody has to go.
+        # All have a claim, so none is dropped.
         stranger = await Stranger.connect(server.port)
         await stranger.wait_lost()
         assert not stranger.received
@@ -118,7 +118,7 @@ async def test_connections_of_one_address(
     assert not meet(port, "192.0.2.1")[1].aborted
 
 
-async def test_who_is_one_too_many_takes_no_place(
+async def test_a_refused_connection_is_not_counted(
     port: NamespacePort, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "CONNECTIONS_PER_ADDRESS_MAX", 1)
@@ -295,7 +295,7 @@ async def requests_without_credit(
 
 
 @AROUND
-async def test_replies_that_nobody_gives_credit_for(
+async def test_replies_without_credit_are_bounded(
     client: RawClient, session: Session, port: NamespacePort, extra: int
 ) -> None:
     sender, receiver = await requests_without_credit(client, session)
@@ -320,7 +320,7 @@ async def test_replies_that_nobody_gives_credit_for(
     assert await works(client, session)
 
 
-async def test_replies_that_nobody_reads_are_not_made_any_more(
+async def test_requests_are_refused_while_replies_are_unread(
     client: RawClient,
     session: Session,
     port: NamespacePort,
@@ -406,7 +406,7 @@ async def stuffed(client: RawClient, session: Session, port: NamespacePort) -> L
     return receiver
 
 
-async def test_who_does_not_read_is_not_read_from_and_closed_after_a_while(
+async def test_a_client_that_does_not_read_is_paused_and_then_closed(
     client: RawClient,
     session: Session,
     port: NamespacePort,
@@ -427,7 +427,7 @@ async def test_who_does_not_read_is_not_read_from_and_closed_after_a_while(
     await until(lambda: not port.connections)
 
 
-async def test_who_reads_again_in_time_goes_on(
+async def test_a_client_that_reads_again_in_time_is_resumed(
     client: RawClient, session: Session, port: NamespacePort
 ) -> None:
     await stuffed(client, session, port)
@@ -441,7 +441,7 @@ async def test_who_reads_again_in_time_goes_on(
     assert await works(client, session)
 
 
-async def test_who_is_closed_and_does_not_read_keeps_no_socket(
+async def test_a_closed_connection_that_does_not_read_is_aborted(
     client: RawClient,
     session: Session,
     port: NamespacePort,

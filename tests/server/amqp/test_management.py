@@ -117,7 +117,7 @@ def test_an_unknown_operation_is_not_implemented(desk: Desk, operation: Any) -> 
     assert (reply.status, reply.condition) == (501, "amqp:not-implemented")
 
 
-def test_nobody_learns_anything_without_a_claim(desk: Desk) -> None:
+def test_requests_without_a_claim_are_refused(desk: Desk) -> None:
     desk.asker.refused = True
 
     reply = desk.ask("peek-message", peeking(), path="missing")

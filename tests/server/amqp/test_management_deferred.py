@@ -101,7 +101,7 @@ def test_one_missing_number_gives_none(desk: Desk) -> None:
     assert desk.ask("receive-by-sequence-number", by_number(number)).status == 200
 
 
-def test_a_held_deferred_message_is_nobody_elses(desk: Desk) -> None:
+def test_a_locked_deferred_message_cannot_be_locked_again(desk: Desk) -> None:
     (number,) = desk.defer("a")
     desk.get("receive-by-sequence-number", by_number(number))
 

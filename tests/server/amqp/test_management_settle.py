@@ -198,7 +198,7 @@ def test_messages_of_a_session_are_settled_by_its_holder(desk: Desk) -> None:
         return desk.ask("update-disposition", body, path="sessions").condition
 
     assert ask(other, "s") == LOST
-    assert ask(token, "nobody") == "com.microsoft:session-lock-lost"
+    assert ask(token, "unheld") == "com.microsoft:session-lock-lost"
     assert ask(token, "s") is None
     desk.now_ms += LOCK_MS
     assert ask(other, "t") == "com.microsoft:session-lock-lost"
@@ -356,7 +356,7 @@ def test_a_cancellation_names_the_key_that_is_wrong(desk: Desk, numbers: Any) ->
     assert "'sequence-numbers'" in reply.description
 
 
-def test_the_broken_message_is_broken() -> None:
+def test_the_broken_message_of_these_tests_cannot_be_read() -> None:
     with pytest.raises(PeerError):
         sections.parse(BROKEN)
     with pytest.raises(PeerError):

@@ -160,7 +160,7 @@ async def test_a_rule_that_is_narrowed_takes_the_links_that_it_no_longer_covers(
     client.abort()
 
 
-async def test_who_waits_over_http_with_an_old_key_waits_no_longer(
+async def test_a_rotated_key_ends_a_receive_over_http(
     site: UpkeepSite,
 ) -> None:
     token = site.signed(ROOT, site.rules[ROOT].primary_key)

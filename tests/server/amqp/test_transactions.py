@@ -199,7 +199,7 @@ async def test_a_transaction_has_a_bounded_number_of_messages(desk: Desk) -> Non
     assert isinstance(outcome, Rejected)
 
 
-async def test_what_is_no_request_is_refused(desk: Desk) -> None:
+async def test_a_message_that_is_no_request_is_refused(desk: Desk) -> None:
     outcome = await desk.client.send(
         desk.coordinator, sections.encode_message(b"not a declare")
     )

@@ -64,7 +64,7 @@ def test_forwarding_leads_to_an_entity_that_exists(entities: Entities) -> None:
         entities.create(QueueDescription("q", forward_to="nowhere"), 1)
 
 
-def test_what_is_fixed_at_creation_cannot_change(entities: Entities) -> None:
+def test_settings_fixed_at_creation_cannot_be_changed(entities: Entities) -> None:
     queue = entities.create(QueueDescription("q"), 1)
     assert isinstance(queue.description, QueueDescription)
 
@@ -72,7 +72,7 @@ def test_what_is_fixed_at_creation_cannot_change(entities: Entities) -> None:
         entities.update(replace(queue.description, requires_session=True), Turn(2))
 
 
-def test_a_reload_keeps_the_objects_and_takes_the_stores_truth(
+def test_a_reload_keeps_objects_and_reads_their_descriptions(
     entities: Entities,
 ) -> None:
     entities.create(TopicDescription("t"), 1)
@@ -92,7 +92,7 @@ def test_a_reload_keeps_the_objects_and_takes_the_stores_truth(
     assert topic.subscriptions == {"s": subscription}
 
 
-def test_what_was_rolled_back_is_gone_after_a_reload() -> None:
+def test_a_reload_drops_rolled_back_entities() -> None:
     store = open_store(None)
     store.begin()
     entities = Entities(store)

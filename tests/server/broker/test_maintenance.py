@@ -155,7 +155,7 @@ async def test_a_purged_topic_has_empty_subscriptions_and_no_memory_of_ids(
     assert held(server, "t/Subscriptions/s") == (1, 0, 0)
 
 
-async def test_who_holds_a_session_is_told_that_it_is_gone(
+async def test_a_purge_tells_holders_of_sessions(
     server: RawServer, client: RawClient
 ) -> None:
     session = await client.session()
@@ -203,6 +203,6 @@ async def test_a_reset_leaves_what_the_configuration_makes(
     assert held(server, "q") == (1, 0, 0)
 
 
-async def test_what_does_not_exist_cannot_be_purged(server: RawServer) -> None:
+async def test_a_purge_of_a_missing_entity_is_not_found(server: RawServer) -> None:
     with pytest.raises(EntityNotFound):
         await emptied(server.host, parse_address("nowhere"))

@@ -72,7 +72,7 @@ def test_applying_twice_changes_nothing(namespace: Namespace) -> None:
     assert namespace.store.entities() == before
 
 
-def test_what_differs_is_changed_and_the_rest_is_left_alone(
+def test_only_settings_that_differ_are_changed(
     namespace: Namespace,
 ) -> None:
     provision(namespace, config(FULL), Turn(NOW_MS))
@@ -132,7 +132,7 @@ def test_a_rule_that_a_client_added_survives(namespace: Namespace) -> None:
         ("", "queues: [{name: a, forward_to: nowhere}]", "nowhere"),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(
+def test_an_impossible_change_is_refused_with_the_name(
     namespace: Namespace, before: str, after: str, problem: str
 ) -> None:
     provision(namespace, config(before or "queues: []"), Turn(NOW_MS))

@@ -229,7 +229,7 @@ async def test_other_clients_are_served_in_the_same_turn(bench: Bench) -> None:
     await host.close()
 
 
-async def test_what_a_topic_set_aside_can_be_received(tmp_path: Path) -> None:
+async def test_messages_that_a_topic_set_aside_can_be_received(tmp_path: Path) -> None:
     subscription = SubscriptionDescription("events", "all")
     config = NamespaceConfig(
         "contoso",

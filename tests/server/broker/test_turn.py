@@ -112,7 +112,7 @@ def test_a_closed_room_is_passed_over_and_remembers_the_container(
     assert waiting.room.passed_over == {queue.id}
 
 
-def test_what_was_taken_for_a_lost_consumer_can_be_given_back(
+def test_messages_taken_for_a_lost_consumer_can_be_given_back(
     namespace: Namespace, queue: Entity
 ) -> None:
     wants = {queue.id: {1: want(queue)}}
@@ -151,7 +151,7 @@ def test_a_want_of_a_deleted_entity_is_told(
     assert outcome.effects.deleted == [queue.id]
 
 
-async def test_what_is_not_plain_is_found_wherever_it_is() -> None:
+async def test_objects_that_are_not_plain_data_are_found_at_any_depth() -> None:
     loop = asyncio.get_running_loop()
 
     class Holder:

@@ -103,7 +103,7 @@ def _forged(site: AdminSite) -> dict[str, str]:
         "basic": "Basic cm9vdDprZXk=",
         "expired": site.token(seconds=0),
         "other key": make_token(ROOT, "root", Secret("guess"), now_s + 60),
-        "other name": make_token(ROOT, "nobody", KEY, now_s + 60),
+        "other name": make_token(ROOT, "unknown", KEY, now_s + 60),
         "truncated": good[:-30],
         "twice": good + "&se=99999999999",
         "longer": good.replace(f"se={now_s + 60}", f"se={now_s + 6000}"),

@@ -102,10 +102,10 @@ async def test_a_key_of_a_queue_is_valid_for_that_queue_only(site: RestSite) -> 
         "SharedAccessSignature",
         "Basic cm9vdDpyb290",
         signed(expires_s=1),
-        signed(name="nobody"),
+        signed(name="unknown"),
         signed()[:-10],
         signed().replace("sig=", "sig=A"),
-        f"Bearer {signed(name='nobody')}",
+        f"Bearer {signed(name='unknown')}",
         "Bearer a.b.c",
     ],
 )
@@ -123,7 +123,7 @@ async def test_a_signature_is_accepted_as_a_bearer_token(site: RestSite) -> None
 
 
 async def test_repeated_failures_of_an_address_delay_it(site: RestSite) -> None:
-    wrong = {"Authorization": signed(name="nobody")}
+    wrong = {"Authorization": signed(name="unknown")}
     for _ in range(limits.TOKEN_FAILURES_MAX):
         await site.ask("POST", "/q/messages", wrong)
 

@@ -430,7 +430,7 @@ def test_only_config_errors_leave_the_loader(tree: Any, top: str) -> None:
 
 
 @given(st.text())
-def test_no_text_breaks_the_reader(text: str) -> None:
+def test_any_text_is_read_or_refused_with_a_config_error(text: str) -> None:
     for file in ("a.yaml", "a.json", "a"):
         try:
             parse_config(text, file)

@@ -182,7 +182,7 @@ def test_a_bad_emulator_file_is_refused_in_its_own_words(
     assert problem in refusal.value.text
 
 
-def test_what_tools_add_to_an_emulator_file_does_no_harm() -> None:
+def test_unused_keys_of_an_emulator_file_are_ignored() -> None:
     text = emulator_rule(
         FilterType="SqlFilter",
         SqlFilter={"SqlExpression": "a = 1", "CompatibilityLevel": 20},

@@ -114,7 +114,7 @@ def test_a_name_that_does_not_resolve_is_refused() -> None:
         listener.bind("no such host", 0, "amqp")
 
 
-def test_of_two_that_took_one_port_only_one_can_listen() -> None:
+def test_only_one_of_two_sockets_on_a_port_can_listen() -> None:
     first = listener.bind("127.0.0.1", 0, "amqp")
     port = first.getsockname()[1]
     second = listener.bind("127.0.0.1", port, "http")
@@ -138,7 +138,7 @@ async def test_a_client_gets_a_protocol_of_its_own() -> None:
         await writer.wait_closed()
 
 
-async def test_tls_serves_who_trusts_the_authority_and_asks_for_its_names(
+async def test_tls_clients_that_trust_the_authority_are_served(
     tmp_path: Path,
 ) -> None:
     # Real time: clients compare it with the certificate's.
@@ -203,10 +203,10 @@ class Counted(Echo):
 
 
 @pytest.mark.parametrize("busy", [True, False])
-async def test_while_others_work_newcomers_come_in_one_by_one(
+async def test_connections_are_admitted_one_by_one_while_clients_work(
     busy: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each after a pause; if nobody works, all without one."""
+    """Each after a pause; if no client works, all without one."""
     monkeypatch.setattr(limits, "NEWCOMER_MS", 50)
     monkeypatch.setattr(Counted, "entered", 0)
     bound = listener.bind("127.0.0.1", 0, "amqp")
@@ -234,7 +234,7 @@ async def test_while_others_work_newcomers_come_in_one_by_one(
     assert Counted.entered == 5
 
 
-async def test_a_closed_entrance_lets_nobody_in() -> None:
+async def test_a_closed_entrance_admits_no_client() -> None:
     bound = listener.bind("127.0.0.1", 0, "amqp")
     port = bound.getsockname()[1]
     listener.listen(bound, "amqp", Echo, None).close()
@@ -243,7 +243,7 @@ async def test_a_closed_entrance_lets_nobody_in() -> None:
         await asyncio.open_connection("127.0.0.1", port)
 
 
-async def test_when_there_are_no_more_files_clients_wait() -> None:
+async def test_clients_wait_when_file_descriptors_run_out() -> None:
     """They are let in when there are some again; nothing else is disturbed."""
     bound = listener.bind("127.0.0.1", 0, "amqp")
     port = bound.getsockname()[1]
@@ -266,7 +266,7 @@ async def test_when_there_are_no_more_files_clients_wait() -> None:
         client.close()
 
 
-def test_addresses_take_turns_and_so_do_the_longest_and_the_shortest_wait() -> None:
+def test_addresses_alternate_and_so_do_the_oldest_and_newest_connection() -> None:
     room = WaitingSockets()
     sockets = {name: socket.socket() for name in ("a1", "a2", "a3", "a4", "b1", "b2")}
     for name, waiting in sockets.items():
@@ -287,11 +287,13 @@ def test_addresses_take_turns_and_so_do_the_longest_and_the_shortest_wait() -> N
 
 
 @pytest.mark.parametrize("extra", [-1, 0, 1])
-async def test_the_room_has_a_size(extra: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_waiting_connections_is_bounded(
+    extra: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """When there are too many, those who have waited longest are sent away."""
     most = 40
     monkeypatch.setattr(limits, "NEWCOMERS_WAITING_MAX", most)
-    # Nobody gets in but the first.
+    # Only the first is admitted.
     monkeypatch.setattr(limits, "NEWCOMER_MS", 60_000)
     bound = listener.bind("127.0.0.1", 0, "amqp")
     port = bound.getsockname()[1]
@@ -314,7 +316,7 @@ async def test_the_room_has_a_size(extra: int, monkeypatch: pytest.MonkeyPatch) 
     assert kept == (most + extra if extra <= 0 else most - 15)
 
 
-async def test_a_stranger_is_not_kept_waiting_by_a_storm_of_another(
+async def test_many_connections_of_one_address_do_not_delay_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(limits, "NEWCOMER_MS", 20)
@@ -337,7 +339,7 @@ async def test_a_stranger_is_not_kept_waiting_by_a_storm_of_another(
     assert took < 2
 
 
-async def test_who_gave_up_while_it_waited_takes_no_turn(
+async def test_a_connection_closed_while_waiting_is_skipped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(limits, "NEWCOMER_MS", 20)
@@ -359,7 +361,7 @@ async def test_who_gave_up_while_it_waited_takes_no_turn(
     assert Counted.entered < 50
 
 
-async def test_who_was_about_to_come_in_is_sent_away_when_it_closes() -> None:
+async def test_pending_connections_are_closed_with_the_entrance() -> None:
     """Its task never begins then; the socket is closed all the same."""
     bound = listener.bind("127.0.0.1", 0, "amqp")
     entrance = listener.listen(bound, "amqp", Echo, None)

@@ -129,7 +129,7 @@ async def test_the_certificate_names_the_address_that_is_listened_on(
     await server.stop()
 
 
-async def test_what_is_off_has_no_port(tmp_path: Path) -> None:
+async def test_a_listener_that_is_off_has_no_port(tmp_path: Path) -> None:
     async with running(options(tmp_path)) as (_, ready):
         described = ready["namespaces"]["contoso"]
 
@@ -185,7 +185,7 @@ async def test_rules_come_from_the_namespace_and_from_entities(tmp_path: Path) -
         assert found("events/subscriptions/all") == found("unknown") == []
 
 
-async def test_the_host_name_chooses_where_names_are_real(tmp_path: Path) -> None:
+async def test_the_host_name_chooses_the_namespace(tmp_path: Path) -> None:
     async with running(options(tmp_path, "Contoso", "fabrikam")) as (server, _):
         first, second = server.ports.values()
 
@@ -304,7 +304,7 @@ async def test_stopping_twice_is_allowed(tmp_path: Path) -> None:
     await server.stop()
 
 
-async def test_a_stopped_server_lets_nobody_in_and_everybody_go(tmp_path: Path) -> None:
+async def test_a_stopped_server_refuses_and_closes_connections(tmp_path: Path) -> None:
     # The real connection: it must be told, and the socket must end.
     server = Server(options(tmp_path), ManualClock())
     ready = await server.start()
