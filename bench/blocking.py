@@ -95,7 +95,7 @@ class BlockingConnection:
     # -- life --------------------------------------------------------------------
 
     def open(self, user: str | None = None, password: str = "") -> Self:
-        """Connect and log in: as nobody (claims come by `put_token`), or by name."""
+        """Connect and log in: as no user (claims come by `put_token`), or by name."""
         address = (self.host, self.port)
         try:
             bare = socket.create_connection(address, self.timeout_seconds)
@@ -469,7 +469,7 @@ class BlockingReceiver(_Owner):
         """Complete deliveries, neighbours together.
 
         Without `settled` the server confirms each when it is durable: `confirm` waits
-        for that. With it, nobody will ever know.
+        for that. With it, the outcome stays unknown.
         """
         dispose = self.link.session.dispose
         runs: list[list[int]] = []

@@ -17,7 +17,7 @@ def machine() -> dict[str, str | int | float | bool]:
         "machine_cores": os.cpu_count() or 0,
         "machine_memory_mib": pages * page_bytes >> 20,
         "machine_system": platform.platform(),
-        # Above the number of cores, somebody else was working too.
+        # Above the number of cores, other processes were working too.
         "machine_load_before": os.getloadavg()[0],
         "python_version": platform.python_version(),
         "sqlite_version": sqlite3.sqlite_version,

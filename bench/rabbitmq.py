@@ -39,7 +39,7 @@ log.file.level = warning
 
 
 def free_port() -> int:
-    """A port of loopback that nobody uses now."""
+    """A port of loopback that is free now."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port: int = taken.getsockname()[1]
@@ -60,7 +60,7 @@ def rabbitmq(folder: Path) -> Iterator[Target | Missing]:
     (folder / "rabbitmq.conf").write_text(config)
     (folder / "enabled_plugins").write_text(PLUGINS)
     (folder / "env.conf").write_text("")
-    # For whoever gives commands to this broker.
+    # For programs that give commands to this broker.
     own = {
         name: value
         for name, value in environment.items()

@@ -2,7 +2,7 @@
 
 Owns filling ten backlog queues as a paired sender does, and reading the time from the
 first moved message to the last. Those two are times of the primary itself: when it took
-the first and the last message. So nobody has to ask while something is measured, and
+the first and the last message. So nothing is asked while something is measured, and
 what a syphon needs to start is not counted.
 """
 

@@ -19,7 +19,7 @@ import twinbus
 
 PACKAGE = Path(__file__).resolve().parent.parent / "src" / "twinbus"
 
-# These know nothing of the package, so everybody may import them.
+# These know nothing of the package, so all parts may import them.
 FREE = frozenset({"clock", "errors", "limits"})
 
 _BELOW_CLIENT = frozenset({"core", "wire", "store"})
@@ -27,7 +27,7 @@ _BELOW_PAIRING = _BELOW_CLIENT | {"client"}
 _BELOW_SPARK = _BELOW_PAIRING | {"pairing"}
 
 # What each part may import beside itself and the free modules. A part that is missing
-# here fails the test: whoever adds one decides where it stands.
+# here fails the test: a new part needs a decision about where it stands.
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "core": frozenset(),
     "wire": frozenset({"core"}),

@@ -132,7 +132,7 @@ def rule(name: str, key: str, *rights: str) -> dict[str, Any]:
 
 def use_the_client(server: Server, found: Findings, keys: dict[str, str]) -> None:
     """The official client with a good key, and with bad ones."""
-    for name, key in (*keys.items(), ("all", found.key()), ("nobody", found.key())):
+    for name, key in (*keys.items(), ("all", found.key()), ("unknown", found.key())):
         text = (
             f"Endpoint=sb://localhost/;SharedAccessKeyName={name};SharedAccessKey={key}"
         )
@@ -179,7 +179,7 @@ async def put_tokens(server: Server, found: Findings, keys: dict[str, str]) -> N
     # Something that the server cannot read, with a secret in it.
     answer = await links.ask({"operation": good}, {"key": keys["all"]})
     properties = answer.application_properties
-    # It says which operation it does not know, and to nobody but who asked.
+    # It says which operation it does not know, to the client that asked alone.
     found.hear("management", str(properties).replace(good, "..."))
     links.sender.send(b"\x00\x53\x77" + good.encode(), b"broken")
     client.flush()
@@ -283,7 +283,7 @@ def keep_up(server: Server, found: Findings, keys: dict[str, str]) -> None:
         shown = json.loads(answer.partition("\n\n")[2])
         found.secrets |= {shown["primaryKey"], shown["secondaryKey"]}
     key = found.key()
-    # It says which right it does not know, and to nobody but who asked.
+    # It says which right it does not know, to the client that asked alone.
     answer = upkeep("PUT", rule_path, {"properties": {"rights": [key]}})
     found.hear("a rule with a key as a right", answer.replace(key, "..."))
     bad = {

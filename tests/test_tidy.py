@@ -30,6 +30,14 @@ BANNED_NAMES = frozenset({"utils", "common", "helpers", "manager"})
 
 # Spelled in halves, so that this file does not find itself.
 MARKERS = re.compile("|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X")))
+# Words that hide the subject of a sentence: name the client, the server, the sender.
+WORDS = re.compile(
+    "|".join(("no" + "body", "some" + "body", "any" + "body", "every" + "body"))
+    + "|who"
+    + "ever|what is "
+    + "due",
+    re.IGNORECASE,
+)
 SLEEP = re.compile(r"\btime\.sl" + r"eep\(|^\s*from time import .*\bsleep\b")
 
 # How a section of a message starts, and the codes of AMQP types (0x40 to 0xfe).
@@ -259,6 +267,12 @@ def leftover_markers(source: Source) -> Iterator[str]:
             yield f"{number}: {found.group()}"
 
 
+def vague_words(source: Source) -> Iterator[str]:
+    for number, line in enumerate(source.lines, 1):
+        if found := WORDS.search(line):
+            yield f"{number}: '{found.group()}': name the subject"
+
+
 def sleeping(source: Source) -> Iterator[str]:
     if source.path.startswith("bench/"):
         return
@@ -324,6 +338,7 @@ RULES: dict[str, Rule] = {
     "header": missing_header,
     "returns": missing_return_types,
     "markers": leftover_markers,
+    "words": vague_words,
     "sleep": sleeping,
     "names": banned_names,
     "bytes": message_bytes,
@@ -409,6 +424,8 @@ _ELIF = """def f() -> None:
         ("header", "x = 1"),
         ("returns", "class A:\n    def __init__(self): ..."),
         ("markers", "x = 1  # " + "TO" + "DO: more"),
+        ("words", "# No" + "body waits for it."),
+        ("words", "def test_what_some" + "body_sent() -> None: ..."),
         ("sleep", "time.sl" + "eep(1)"),
         ("sleep", "from time import monotonic, sl" + "eep"),
         ("bytes", r'start = b"\x00\x53\x75"'),

@@ -38,7 +38,7 @@ TWINS = {
 }
 # The class that owns the thread, and whose `close` ends it.
 OWNER = "Connection"
-# Public for other modules of the client, and nobody else.
+# Public for other modules of the client alone.
 INTERNAL = frozenset({"check_place", "deadline", "link", "submit"})
 
 STAMP = "# Made by tools/async_to_sync.py from {path}. DO NOT CHANGE."

@@ -62,8 +62,8 @@ query.awaitTermination()
 stored = spark.read.parquet(str(folder / "totals")).orderBy("minute", "region")
 stored.show()
 
-# %% Parquet to a topic. The id names what the message is about: whoever runs this cell
-# twice sends nothing twice, if the topic has duplicate detection.
+# %% Parquet to a topic. The id names what the message is about: this cell, run twice,
+# sends nothing twice, if the topic has duplicate detection.
 (
     stored.select(
         F.to_json(F.struct("minute", "region", "orders", "amount")).alias("body"),

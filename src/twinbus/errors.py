@@ -239,7 +239,7 @@ class DeadlineExceeded(OperationTimeout, RemoteError):
 
 
 class OutcomeUnknown(RemoteError):
-    """It was sent, and nobody knows whether it was accepted."""
+    """It was sent, and it is unknown whether it was accepted."""
 
     def __init__(self, reason: TwinbusError) -> None:
         text = f"It was sent, but whether it was accepted is not known: {reason.text}"

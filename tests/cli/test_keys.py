@@ -56,7 +56,7 @@ def test_refusals_say_what_to_do(at: Run) -> None:
     at("queue", "create", "orders")
 
     for args, code in (
-        (("keys", "show", "nobody"), 1),
+        (("keys", "show", "unknown"), 1),
         (("keys", "show", "--host", "a:b"), 2),
         (("keys", "create", "x", "--right", "Everything"), 2),
         (("keys", "delete", "RootManageSharedAccessKey"), 2),
@@ -84,7 +84,7 @@ def test_a_running_server_changes_its_keys_and_forgets_the_old(
         old = run("keys", "regenerate", *end)
         secret.write_text(changed["connection_string"])
         deleted = run("keys", "delete", "a guest", *end)
-        unknown = run("keys", "regenerate", "nobody", *end)
+        unknown = run("keys", "regenerate", "unknown", *end)
         untrusted = run("keys", "delete", "x", "--connection-string", f"@{secret}")
         listed = run("keys", "list", "--data", tmp_path, "--json")
         busy = run("keys", "regenerate", "--data", tmp_path)

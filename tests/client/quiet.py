@@ -1,8 +1,8 @@
 """Nothing is left behind, and nothing goes wrong unseen.
 
 Owns the look at an event loop after a test: tasks that still run, and errors that
-asyncio would only have written to a log (a future that nobody looked at, a callback
-that failed).
+asyncio would only have written to a log (a future whose error was not looked at, a
+callback that failed).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SECONDS_MAX = 20.0
 
 @asynccontextmanager
 async def quiet() -> AsyncIterator[None]:
-    """Fail if what runs inside leaves a task, or an error that nobody sees."""
+    """Fail if what runs inside leaves a task, or an error that is not looked at."""
     loop = asyncio.get_running_loop()
     unseen: list[dict[str, Any]] = []
     loop.set_exception_handler(lambda _, context: unseen.append(context))

@@ -181,7 +181,7 @@ async def test_many_tasks_send_while_connections_break(
 
     async def work(sender: Sender) -> None:
         while not stop.is_set():
-            # Until the next one breaks; nobody waits for a proxy that is sound.
+            # Until the next one breaks; no client waits for a proxy that is sound.
             await tale.send(sender, chance.choice((1, 1, 1, 20)))
 
     async with quiet(), client_of(proxy) as client:

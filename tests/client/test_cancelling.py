@@ -49,7 +49,7 @@ def live_of(client: Connection) -> LiveConnection:
 
 
 async def until(ready: Callable[[], bool]) -> None:
-    """Until something is so; nobody tells when an engine has forgotten something."""
+    """Until something is so; there is no event for what an engine has forgotten."""
     async with asyncio.timeout(_SECONDS_MAX):
         while not ready():  # noqa: ASYNC110
             await asyncio.sleep(0)

@@ -142,7 +142,7 @@ async def test_accepted_messages_survive_kills_of_the_server(
                 unknown.add(body)
             except RemoteError:
                 refused.add(body)
-                # Nobody listens: the next one would be told so at once.
+                # No client listens: the next one would be told so at once.
                 await asyncio.wait([stopped], timeout=0.02)
 
     with server:

@@ -135,7 +135,7 @@ async def test_a_refused_rule_says_why(management: Management) -> None:
         await management.add_rule(twice)
     assert refused.value.condition == "com.microsoft:entity-already-exists"
     with pytest.raises(RemoteError) as refused:
-        await management.remove_rule("nobody")
+        await management.remove_rule("unknown")
     assert refused.value.condition == "amqp:not-found"
     with pytest.raises(RemoteError, match="line 1"):
         await management.add_rule(RuleDescription("bad", SqlFilter("a = ")))

@@ -242,7 +242,7 @@ def test_a_name_in_both_scopes_is_told_apart_by_its_key() -> None:
     ("name", "key", "target", "uri"),
     [
         ("root", "wrong", "orders", "sb://h/"),
-        ("nobody", "root key", "orders", "sb://h/"),
+        ("unknown", "root key", "orders", "sb://h/"),
         ("sender", "1st", "events", "sb://h/"),
         ("sender", "1st", "", "sb://h/"),
         ("sender", "1st", "orders2", "sb://h/"),

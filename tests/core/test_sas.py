@@ -182,7 +182,7 @@ def test_bytes_are_counted_and_not_characters() -> None:
 
 def test_unknown_names_and_wrong_signatures_look_the_same() -> None:
     wrong = make_token("sb://host/orders", "root", Secret("guess"), NOW_S + 60)
-    unknown = make_token("sb://host/orders", "nobody", FIRST, NOW_S + 60)
+    unknown = make_token("sb://host/orders", "unknown", FIRST, NOW_S + 60)
     stale = make_token("sb://host/orders", "root", Secret("guess"), NOW_S - 60)
     texts = set()
 

@@ -399,7 +399,7 @@ def _drain_session(session: str, actor: Actor, client: ServiceBusClient) -> None
 
 
 def _drain_if_free(session: str, actor: Actor, client: ServiceBusClient) -> bool:
-    """Empty a session; False if somebody holds it."""
+    """Empty a session; False if another receiver holds it."""
     try:
         with actor.session(client, session, _POLL_SECONDS) as receiver:
             while receiver.peek_messages(1, sequence_number=1):

@@ -208,7 +208,7 @@ class Reader:
     ) -> None:
         match = _FD.match(arguments)
         if match is None or match[3]:
-            # Not a file, or one without a name: nobody will find it again.
+            # Not a file, or one without a name: it cannot be found again.
             return
         path = os.fsdecode(_decode(match[2]))
         if path == self._notes and name == "write":

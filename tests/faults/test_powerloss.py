@@ -162,7 +162,7 @@ def test_folders_have_names_of_their_own(tmp_path: Path) -> None:
         Sync("d", 4),
     ]
 
-    # The folder's own name is in its parent, and nobody synced that.
+    # The folder's own name is in its parent, which was not synced.
     assert _found(tmp_path, calls, "none") == {}
     assert _found(tmp_path, [*calls, Sync("", 5)], "all") == {"d/a": b"x"}
 

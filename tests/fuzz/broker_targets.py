@@ -214,11 +214,11 @@ def run_cbs(data: bytes, random: Random) -> None:
 # -- $management ---------------------------------------------------------------------
 
 
-class _Anybody:
+class _EveryClient:
     """A connection that may do everything and holds no session."""
 
     def authorize(self, operation: Operation, path: EntityPath) -> None:
-        """Anybody may."""
+        """Every client may."""
 
     def session_grant(self, container: int, session_id: str) -> SessionGrant | None:
         """It holds none."""

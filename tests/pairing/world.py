@@ -19,7 +19,7 @@ Answer = Callable[[BaseException | None], None]
 
 
 class Clock:
-    """Runs what is due, in order; time passes only between two things."""
+    """Runs calls at their times, in order; time passes only between two things."""
 
     def __init__(self) -> None:
         self.now_ms = 1_700_000_000_000

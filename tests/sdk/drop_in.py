@@ -123,7 +123,7 @@ def _variables(server: Server, endpoint: Endpoint) -> dict[str, str]:
         "SERVICEBUS_CONNECTION_STR": endpoint.connection_string,
         "SERVICEBUS_LISTENER_STR": endpoint.signed(*LISTENER),
         # Nothing listens there: the port is one that only root may have.
-        "SERVICEBUS_NOBODY": "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=a;"
+        "SERVICEBUS_UNREACHABLE": "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=a;"
         "SharedAccessKey=b;UseDevelopmentEmulator=true;",
         "SERVICEBUS_NAMESPACE": "localhost",
         "SERVICEBUS_TLS_ENDPOINT": f"sb://localhost:{endpoint.amqps_port}",

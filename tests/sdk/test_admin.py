@@ -487,7 +487,7 @@ def test_a_wrong_key_is_refused(admins: Admins) -> None:
 
 
 def test_the_certificate_is_verified(admins: Admins) -> None:
-    trusting_nobody_else = admins.make(connection_verify=True)
+    trusting_public_issuers = admins.make(connection_verify=True)
 
     with pytest.raises(ServiceRequestError):
-        trusting_nobody_else.get_namespace_properties()
+        trusting_public_issuers.get_namespace_properties()

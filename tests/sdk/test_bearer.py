@@ -32,7 +32,7 @@ QUEUE = "orders"
 
 
 class Credential:
-    """Gives a fresh token to whoever asks."""
+    """Gives a fresh token to every caller."""
 
     def __init__(self, *roles: str, **changes: Any) -> None:
         self._changes = {"roles": list(roles), **changes}

@@ -36,10 +36,10 @@ _ALWAYS = {
 }
 # A paired sender does not give up for a lost connection, but when its time is over.
 _HELD = {
-    "nobody there: ServiceBusConnectionError, of the service bus": (
-        "nobody there: OperationTimeoutError, of the service bus"
+    "unreachable: ServiceBusConnectionError, of the service bus": (
+        "unreachable: OperationTimeoutError, of the service bus"
     ),
-    "nobody check the network": "nobody OperationTimeoutError",
+    "unreachable check the network": "unreachable OperationTimeoutError",
 }
 DIFFERENCES = {"exchanged": _ALWAYS, "paired": {**_ALWAYS, **_HELD}}
 

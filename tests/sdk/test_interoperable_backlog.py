@@ -1,4 +1,4 @@
-"""A backlog that somebody else filled: the official JavaScript client, by hand.
+"""A backlog that another program filled: the official JavaScript client, by hand.
 
 It follows the documented aliases, in every type that they may have. Our syphon brings
 the messages home, and the official Python client receives them there.
@@ -29,7 +29,7 @@ BACKLOG = backlog_path(PRIMARY, 0)
 QUEUE, SESSIONS = "orders", "baskets"
 RUN_SECONDS_MAX = 60
 COUNT = 10
-# Whole seconds, since nobody writes less into a text.
+# Whole seconds, as people write them into a text.
 SCHEDULED = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
 TTL = timedelta(minutes=10)
 

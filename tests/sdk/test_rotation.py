@@ -93,7 +93,7 @@ def test_keys_change_under_load_and_nothing_accepted_is_lost(tmp_path: Path) -> 
             loses.start()
             assert loses.begun.wait(WAIT_SECONDS), loses.error
             keys = twinbus(endpoint, "regenerate", "app", "--yes")
-            # Nobody tells it to stop: the server does.
+            # The server alone stops it.
             loses.join(WAIT_SECONDS)
             assert not loses.is_alive()
             assert isinstance(loses.error, REFUSED), loses.error

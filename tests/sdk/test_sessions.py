@@ -91,7 +91,7 @@ def test_a_session_has_one_holder(bus: Bus, queue: str) -> None:
 
 
 @declared.with_queue(requires_session=True)
-def test_the_next_session_is_one_that_nobody_holds(bus: Bus, queue: str) -> None:
+def test_the_next_session_is_one_that_is_not_locked(bus: Bus, queue: str) -> None:
     bus.send(queue, message("a", "red"), message("b", "blue"))
     first, second = next_session(bus, queue), next_session(bus, queue)
 

@@ -1,4 +1,4 @@
-"""The last look: what lies where when everybody has stopped.
+"""The last look: what lies where when all clients have stopped.
 
 Owns the browse of the primary and of the backlog, dead letters included, as events of
 the history. Nothing is locked or taken.

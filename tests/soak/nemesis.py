@@ -37,7 +37,7 @@ _SERVERS = ("killed", "stopped")
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """One fault: what, where, to whom (nobody: all), for how long, after how long."""
+    """One fault: what, where, to which client (none: all), how long, after how long."""
 
     kind: str
     side: str

@@ -50,7 +50,7 @@ async def _paired(
 
 
 async def _until_told(work: list[Awaitable[None]], stopped: asyncio.Event) -> None:
-    """Work until standard input ends; an error of one worker is everybody's."""
+    """Work until standard input ends; an error of one worker ends all."""
 
     async def listen() -> None:
         # A pipe, not a thread that reads: a thread could not be cancelled.

@@ -34,7 +34,7 @@ from twinbus.testing.namespace import serve_namespace
 pytestmark = pytest.mark.timeout(300)
 
 ROOT = Path(__file__).resolve().parents[2]
-KEY = "planted/Key+that+nobody/may/see0123456789AB="
+KEY = "planted/Key+that+never/may/beSeen0123456789A="
 COUNT = 3 * SLICE_MESSAGES
 # One megabyte takes the copies of one task and not those of two.
 SIZE_BYTES = 8_000

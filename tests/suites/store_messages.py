@@ -297,7 +297,7 @@ class PeekSuite(StoreSuite):
 
         assert bodies(store.peek(queue, 1, 10, NOW, "s")) == "abcd"
         assert bodies(store.peek(queue, 2, 2, NOW, "s")) == "bc"
-        assert store.peek(queue, 1, 10, NOW, "nobody") == []
+        assert store.peek(queue, 1, 10, NOW, "unknown") == []
 
     def test_peek_changes_nothing(self, store: Store, queue: int) -> None:
         store.append(queue, records("ab"), NOW)

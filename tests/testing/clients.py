@@ -1,7 +1,7 @@
 """Clients that use the model broker at random and write down what they saw.
 
 Owns the workload of the checker's self-test: several processes, operations that take
-time and overlap, lost links, restarts and outcomes that nobody learns. The same seed
+time and overlap, lost links, restarts and outcomes that stay unknown. The same seed
 gives the same history.
 """
 

@@ -102,7 +102,7 @@ class PairedRun:
                 world.attempt(process, message)
 
     def _carry(self, process: str, message: Sent) -> str:
-        """Primary or backlog, until somebody takes it."""
+        """Primary or backlog, until one of them takes it."""
         world, name = self.world, (process, message.path)
         if self.has("diverted in health", 0.05):
             return self._divert(process, message)

@@ -127,7 +127,7 @@ async def test_what_is_not_answered_is_unknown(site: Site) -> None:
 async def test_a_diverted_message_tells_where_it_goes(site: Site) -> None:
     proxy = site.proxy("p", backlog=True)
     with socket.socket() as nowhere:
-        # Bound, so that nobody else gets it, and not listening.
+        # Bound, so that no other process gets it, and not listening.
         nowhere.bind(("127.0.0.1", 0))
         port = nowhere.getsockname()[1]
         text = site.text(proxy).replace(f":{proxy.port}", f":{port}")

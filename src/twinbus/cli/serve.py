@@ -204,7 +204,7 @@ def options_from(given: ServeOptions) -> ServerOptions:
     host = given.host or (DEV_HOST if given.dev else TLS_HOST)
     if given.dev and not is_loopback(host):
         raise ConfigError(
-            f"--dev uses a key that everybody knows, so it cannot listen on {host}. "
+            f"--dev uses a published key, so it cannot listen on {host}. "
             "Leave --host out, or leave --dev out."
         )
     if len(given.certificates) != len(given.private_keys):

@@ -130,7 +130,7 @@ def _copies(duplicates: dict[str, int]) -> str:
         return ""
     rows = ((why, f"{count:,}") for why, count in duplicates.items())
     text = (
-        "<p>A message whose outcome nobody learnt is sent again, under the same "
+        "<p>A message whose outcome is unknown is sent again, under the same "
         "message id. Duplicate detection on the entity removes the second copy.</p>"
     )
     return _section("Why some came twice", _table(("reason", "copies"), rows) + text)

@@ -255,7 +255,7 @@ class _Judge:
         deferred = any(grant.settled("defer", "ok", "unknown") for grant in grants)
         last = grants[-1] if grants else None
         if drain.state == "deferred" and not deferred:
-            self.convict("settle", "deferred at the end, though nobody deferred it")
+            self.convict("settle", "deferred at the end, though it was never deferred")
         if drain.state != "deferred" and last and last.settled("defer", "ok"):
             self.convict("settle", f"deferred, but {drain.state} at the end")
         due_at = min((send.not_before for send in self.copy.account.sends), default=0)

@@ -121,7 +121,7 @@ def _check_account(
     counts["seen"] += seen
     counts["recovered"] += seen and not accepted and bool(possible)
     if seen and not possible:
-        text = "the send was refused" if account.sends else "nobody sent it"
+        text = "the send was refused" if account.sends else "it was never sent"
         verdict.convict("phantom", account.queue, account.key, text)
         return
     if seen:

@@ -88,7 +88,7 @@ class Time:
         await future
 
     def advance(self, milliseconds: int) -> None:
-        """Let time pass for everybody."""
+        """Let time pass for both namespaces."""
         self.clock.advance(milliseconds)
         for server in self._servers:
             server.advance(milliseconds)

@@ -119,7 +119,7 @@ async def test_a_primary_that_is_away_is_waited_for(
 async def test_without_a_right_at_the_primary_nothing_is_dead_lettered(
     site: Namespaces,
 ) -> None:
-    stranger = SasKey("nobody", "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LTMyLi4=")
+    stranger = SasKey("unknown", "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LTMyLi4=")
     home = site.connect(site.primary, credential=stranger)
     pump = site.pump(home=home)
     await site.divert(("orders", message("1")))

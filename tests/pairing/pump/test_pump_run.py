@@ -144,7 +144,7 @@ async def test_a_missing_queue_is_told_and_asked_for_seldom(site: Namespaces) ->
 
 
 async def test_a_missing_right_is_told_and_asked_for_seldom(site: Namespaces) -> None:
-    stranger = SasKey("nobody", "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LTMyLi4=")
+    stranger = SasKey("unknown", "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LTMyLi4=")
     source = site.connect(site.secondary, credential=stranger)
     pump = site.pump(source=source)
     running = asyncio.create_task(pump.run())

@@ -72,7 +72,7 @@ from twinbus.pairing.rules.send_call import (
 from twinbus.wire.message.sections import encode_message
 
 HOUR_MS = 3_600_000
-# A ping and its answer, and what is due at the same moment.
+# A ping and its answer, and all calls of the same moment.
 SLACK_MS = 100
 
 

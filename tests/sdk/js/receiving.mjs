@@ -11,7 +11,7 @@ import {
 } from "./bus.mjs";
 import { test } from "./cases.mjs";
 
-test("a_locked_message_is_nobody_elses", { queue: {} }, async (bus) => {
+test("a_locked_message_is_not_given_to_others", { queue: {} }, async (bus) => {
   await bus.send("mine");
   const mine = bus.receiver();
 

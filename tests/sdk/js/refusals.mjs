@@ -61,7 +61,7 @@ test("a_wrong_key_is_refused", PLAIN, async (bus) => {
 });
 
 test("an_unknown_key_name_is_refused", PLAIN, async (bus) => {
-  const client = bus.connect(withKey(bus, "nobody", "wrong"));
+  const client = bus.connect(withKey(bus, "unknown", "wrong"));
 
   await assertRefused(receive(client.createReceiver(bus.name)), "UnauthorizedAccess");
 });

@@ -63,7 +63,7 @@ test("a_subscription_without_rules_gets_nothing", TOPIC, async (bus) => {
   await rules.deleteRule("$Default");
   assert.deepEqual(await listed(rules), []);
 
-  await bus.send("nobody");
+  await bus.send("unmatched");
 
   assert.deepEqual(await all(bus.subscriber("some")), []);
 });

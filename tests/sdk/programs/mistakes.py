@@ -10,7 +10,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
 CONNECTION = os.environ["SERVICEBUS_CONNECTION_STR"]
-NOBODY = os.environ["SERVICEBUS_NOBODY"]
+UNREACHABLE = os.environ["SERVICEBUS_UNREACHABLE"]
 LISTENER = os.environ["SERVICEBUS_LISTENER_STR"]
 
 
@@ -39,7 +39,7 @@ def main() -> None:
     wrong = CONNECTION.replace("SharedAccessKey=", "SharedAccessKey=wrong")
     attempt("wrong key", lambda: send(wrong, "orders"))
     attempt("no right", lambda: send(LISTENER, "disabled"))
-    attempt("nobody there", lambda: send(NOBODY, "orders", timeout=5))
+    attempt("unreachable", lambda: send(UNREACHABLE, "orders", timeout=5))
     attempt("no session", lambda: send(CONNECTION, "sessions"))
     arguments()
     strings()

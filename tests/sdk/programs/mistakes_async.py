@@ -18,7 +18,7 @@ from azure.servicebus.exceptions import (
 )
 
 CONNECTION = os.environ["SERVICEBUS_CONNECTION_STR"]
-NOBODY = os.environ["SERVICEBUS_NOBODY"]
+UNREACHABLE = os.environ["SERVICEBUS_UNREACHABLE"]
 
 
 async def handled(what: str, work: Awaitable[object]) -> None:
@@ -54,7 +54,7 @@ async def main() -> None:
     await handled("large", send(CONNECTION, "orders", 300 * 1024))
     wrong = CONNECTION.replace("SharedAccessKey=", "SharedAccessKey=wrong")
     await handled("key", send(wrong, "orders"))
-    await handled("nobody", send(NOBODY, "orders"))
+    await handled("unreachable", send(UNREACHABLE, "orders"))
     async with ServiceBusClient.from_connection_string(CONNECTION) as client:
         # The pair is made here.
         sender = client.get_queue_sender("orders")

@@ -35,7 +35,7 @@ def single() -> ServiceBusMessage:
         reply_to_session_id="answers",
         subject="order",
         time_to_live=timedelta(hours=1),
-        to="somebody",
+        to="recipient",
     )
 
 

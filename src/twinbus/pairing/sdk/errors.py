@@ -111,7 +111,7 @@ _TOKEN_REFUSED = (
 )
 _TOKEN_MISSING = (
     ServiceBusCommunicationError,
-    "Check that whoever gives tokens can be reached, and send again.",
+    "Check that the issuer of tokens can be reached, and send again.",
 )
 _SENT_BEFORE = "It may be there twice if it is sent again with another message id."
 _TOO_MANY_HELD = (

@@ -34,7 +34,7 @@ _READ_ONLY = (
     "by itself."
 )
 _DISK = (
-    "The disk failed under {where} ({text}). Nobody knows what it holds now, so the "
+    "The disk failed under {where} ({text}). It is unknown what it holds now, so the "
     "server does not go on. Check the disk, then restart."
 )
 _CORRUPT = (

@@ -1,7 +1,7 @@
 """Sessions through `$management`: locks, states and names.
 
 Rule: state and lock of a session belong to the connection that holds the session; all
-others are told that the lock is lost. Names may be listed by anybody who may listen.
+others are told that the lock is lost. Names may be listed with the right to listen.
 """
 
 from __future__ import annotations
