@@ -23,6 +23,7 @@ from bench.processes import (
     worker,
 )
 from bench.target import QUEUE
+from twinbus.clock import Now
 from twinbus.server.setup.server import open_namespace
 from twinbus.store.base import Record
 from twinbus.wire.message.sections import parse
@@ -45,7 +46,7 @@ def fill(folder: Path, count: int) -> None:
         records = [Record(message.head(), message.bare) for message in parsed]
         for start in range(0, count, _GROUP):
             store.begin()
-            store.append(entity.id, records[: count - start], _now_ms())
+            store.append(entity.id, records[: count - start], Now.at(_now_ms()))
             store.commit()
     finally:
         store.close()

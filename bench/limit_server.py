@@ -21,7 +21,7 @@ import uvloop
 from bench.messages import BODY_BYTES, messages
 from bench.target import QUEUE
 from twinbus import limits
-from twinbus.clock import SystemClock
+from twinbus.clock import Now, SystemClock
 from twinbus.core.entity import QueueDescription
 from twinbus.core.sas import format_connection_string
 from twinbus.server.access.port import NamespacePort
@@ -83,8 +83,8 @@ class NullStore(SqliteStore):
     def savepoint(self) -> AbstractContextManager[None]:
         return nullcontext() if self.off else super().savepoint()
 
-    def append(self, container: int, records: Sequence[Record], now_ms: int) -> int:
-        del container, now_ms
+    def append(self, container: int, records: Sequence[Record], now: Now) -> int:
+        del container, now
         first = self._in + 1
         self._in += len(records)
         return first
@@ -94,26 +94,27 @@ class NullStore(SqliteStore):
         container: int,
         limit: int,
         until_ms: int,
-        now_ms: int,
+        now: Now,
         session: SessionGrant | None = None,
     ) -> tuple[int, list[Stored]]:
-        del container, until_ms, now_ms, session
+        del container, until_ms, now, session
         at = self._out % _ROWS
         rows = self._rows[at : at + min(limit, self._in - self._out)]
         self._out += len(rows)
         return 1, rows
 
-    def complete(self, locks: Sequence[Lock], now_ms: int) -> list[bool]:
-        del now_ms
+    def complete(self, locks: Sequence[Lock], now: Now) -> list[bool]:
+        del now
         return [True] * len(locks)
 
-    def touch(self, container: int, now_ms: int) -> None:
-        del container, now_ms
+    def touch(self, container: int, now: Now) -> None:
+        del container, now
 
-    def forget_duplicates(self, now_ms: int) -> None:
-        del now_ms
+    def forget_duplicates(self, now: Now) -> None:
+        del now
 
-    def next_time_ms(self) -> int | None:
+    def next_wait_ms(self, now: Now) -> int | None:
+        del now
         return None
 
 
@@ -126,7 +127,7 @@ async def _serve() -> None:
     namespace = Namespace(NAME, store)
     clock = SystemClock()
     config = NamespaceConfig(NAME, queues=(QueueDescription(QUEUE),))
-    set_up(namespace, config, clock.now_ms())
+    set_up(namespace, config, clock.now())
     rules = keys.with_dev_key(keys.load_rules(store))
     entity = namespace.entities.find(QUEUE)
     assert entity is not None

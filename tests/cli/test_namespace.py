@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from tests.cli.run import Run, served
+from twinbus.clock import Now
 from twinbus.core.entity import QueueDescription
 from twinbus.server.broker import keys
 from twinbus.server.setup.server import open_namespace
@@ -20,8 +21,8 @@ def fill(folder: Path) -> None:
     keys.ensure_root(store, 1000)
     queue = namespace.entities.create(QueueDescription("orders"), 1000)
     records = [Record(b"", b"message")]
-    store.append(queue.id, records * 2, 1000)
-    store.append(queue.id + DEAD_LETTER, records, 1000)
+    store.append(queue.id, records * 2, Now.at(1000))
+    store.append(queue.id + DEAD_LETTER, records, Now.at(1000))
     store.commit()
     store.close()
 

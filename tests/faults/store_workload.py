@@ -15,6 +15,7 @@ import sys
 from itertools import count
 from pathlib import Path
 
+from twinbus.clock import Now
 from twinbus.store.base import DEAD_LETTER, FOREVER_MS, Lock, Record, Stored
 from twinbus.store.sqlite.store import SqliteStore
 
@@ -76,14 +77,16 @@ class Workload:
             Record(b"", body_of(next(self.sent)), due_ms=due_ms)
             for _ in range(self.chance.randint(1, 4))
         ]
-        first = self.store.append(self.queue, records, _NOW_MS)
+        first = self.store.append(self.queue, records, Now.at(_NOW_MS))
         for number in range(len(records)):
             found = self.store.find(self.queue, [first + number])[0]
             self.facts.append(f"+m{found.id}")
 
     def _lock(self) -> None:
         limit = self.chance.randint(1, 5)
-        nonce, found = self.store.lock(self.queue, limit, FOREVER_MS - 1, _NOW_MS)
+        nonce, found = self.store.lock(
+            self.queue, limit, FOREVER_MS - 1, Now.at(_NOW_MS)
+        )
         for message in found:
             self.held.append((Lock(message.id, nonce), message))
             self.facts.append(f"+l{message.id}/{nonce}")
@@ -102,25 +105,25 @@ class Workload:
         )[0](lock, message)
 
     def _complete(self, lock: Lock, message: Stored) -> None:
-        assert self.store.complete([lock], _NOW_MS) == [True]
+        assert self.store.complete([lock], Now.at(_NOW_MS)) == [True]
         self._gone(message)
 
     def _abandon(self, lock: Lock, message: Stored) -> None:
-        (ended,) = self.store.release([lock], _NOW_MS, count=True)
+        (ended,) = self.store.release([lock], Now.at(_NOW_MS), count=True)
         self.facts.append(f"+c{lock.id}/{ended.deliveries}")
         if ended.deliveries > 1:
             self.facts.append(f"-c{lock.id}/{ended.deliveries - 1}")
 
     def _defer(self, lock: Lock, message: Stored) -> None:
-        assert self.store.defer(lock, _NOW_MS)
+        assert self.store.defer(lock, Now.at(_NOW_MS))
         self.facts.append(f"+d{lock.id}")
 
     def _bury(self, lock: Lock, message: Stored) -> None:
         """Dead-letter: out of one container and into another, or neither."""
-        assert self.store.complete([lock], _NOW_MS) == [True]
+        assert self.store.complete([lock], Now.at(_NOW_MS)) == [True]
         dead = self.queue + DEAD_LETTER
         record = Record(message.head, message.bare, origin=message.sequence)
-        sequence = self.store.append(dead, [record], _NOW_MS)
+        sequence = self.store.append(dead, [record], Now.at(_NOW_MS))
         buried = self.store.find(dead, [sequence])[0]
         self._gone(message)
         self.facts.append(f"+m{buried.id}")
@@ -137,7 +140,7 @@ class Workload:
             self.facts.append(f"-s{self.state}")
         self.state = str(next(self.states))
         state = self.state.encode()
-        self.store.put_session_state(self.queue, "a", state, _NOW_MS)
+        self.store.put_session_state(self.queue, "a", state, Now.at(_NOW_MS))
         self.facts.append(f"+s{self.state}")
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.server.raw import RawClient, RawServer, serving
+from twinbus.clock import Now
 from twinbus.core.entity import QueueDescription
 from twinbus.pairing.rules.ping import ping_message
 from twinbus.server.broker.config import NamespaceConfig
@@ -227,5 +228,5 @@ async def _stored(server: RawServer) -> list[str]:
     store = server.host.namespace.store
     entity = server.host.namespace.entities.find("q")
     assert entity is not None
-    rows = store.peek(entity.id, 0, 1000, server.clock.now_ms(), None)
+    rows = store.peek(entity.id, 0, 1000, Now.at(server.clock.now_ms()), None)
     return [str(sections.read_properties(row.bare)[0]) for row in rows]

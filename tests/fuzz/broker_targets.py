@@ -12,6 +12,7 @@ from uuid import UUID
 
 from tests.fuzz import grammar
 from tests.fuzz.engine import Target
+from twinbus.clock import Now
 from twinbus.core.entity import (
     QueueDescription,
     SubscriptionDescription,
@@ -239,7 +240,7 @@ def _namespace() -> Namespace:
     assert queue is not None
     for number in range(3):
         payload = _section(sections.PROPERTIES, [f"m{number}"])
-        namespace.send(queue, [sections.parse(payload)], Turn(_NOW_MS))
+        namespace.send(queue, [sections.parse(payload)], Turn(Now.at(_NOW_MS)))
     store.commit()
     return namespace
 
@@ -295,7 +296,7 @@ def run_management(data: bytes, random: Random) -> None:
     _NAMESPACE.store.begin()
     try:
         path = random.choice(_PATHS)
-        reply = perform(_NAMESPACE, path, asked, {}, Turn(_NOW_MS))
+        reply = perform(_NAMESPACE, path, asked, {}, Turn(Now.at(_NOW_MS)))
         reply.encode(asked.message_id)
     except (CallerError, BusyError):
         return

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.server.raw import RawClient, RawServer, serving
+from twinbus.clock import Now
 from twinbus.server.broker.config import NamespaceConfig
 from twinbus.store.base import Counts, Stored
 from twinbus.wire.codec import encode
@@ -75,7 +76,7 @@ class Desk:
         entity = namespace.entities.find(key)
         assert entity is not None
         now_ms = self.server.clock.now_ms()
-        return namespace.store.peek(entity.id + which, 1, 100, now_ms, None)
+        return namespace.store.peek(entity.id + which, 1, 100, Now.at(now_ms), None)
 
     def settle(self, delivery: Delivered, state: Any) -> None:
         number = delivery.delivery_id

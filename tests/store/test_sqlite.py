@@ -155,6 +155,10 @@ class TestExpiry(store_times.ExpirySuite):
     pass
 
 
+class TestClock(store_times.ClockSuite):
+    pass
+
+
 class TestDue(store_times.DueSuite):
     pass
 

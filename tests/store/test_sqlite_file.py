@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.suites.store_suite import LATER, NOW, bodies, locks, record, records
+from twinbus.clock import Now
 from twinbus.errors import Bug, ConfigError, QuotaExceeded, StoreFault
 from twinbus.store import migrations
 from twinbus.store.base import Record, Store
@@ -26,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
     store = SqliteStore.open(tmp_path / "data")
     store.begin()
     queue = store.insert_entity("queue", "orders", "{}", NOW)
-    store.append(queue, records("ab"), NOW)
+    store.append(queue, records("ab"), Now.at(NOW))
     store.commit()
     store.close()
     return tmp_path / "data"
@@ -42,7 +43,7 @@ def contents(store: Store) -> str:
     """The bodies in the first queue."""
     queue = store.entities()[0].id
     store.begin()
-    found = bodies(store.peek(queue, 1, 1000, NOW, None))
+    found = bodies(store.peek(queue, 1, 1000, Now.at(NOW), None))
     store.rollback()
     return found
 
@@ -112,7 +113,7 @@ def test_a_store_in_memory_works_and_is_gone_when_closed() -> None:
         store = SqliteStore.memory()
         store.begin()
         queue = store.insert_entity("queue", "orders", "{}", NOW)
-        assert store.append(queue, records("ab"), NOW) == 1
+        assert store.append(queue, records("ab"), Now.at(NOW)) == 1
         store.commit()
         assert store.recover()
         assert contents(store) == "ab"
@@ -123,10 +124,10 @@ def test_nonces_can_be_given(tmp_path: Path) -> None:
     store = SqliteStore.open(tmp_path, new_nonce=iter([5, 6]).__next__)
     store.begin()
     queue = store.insert_entity("queue", "orders", "{}", NOW)
-    store.append(queue, records("ab"), NOW)
+    store.append(queue, records("ab"), Now.at(NOW))
 
-    assert store.lock(queue, 1, LATER, NOW)[0] == 5
-    assert store.lock(queue, 1, LATER, NOW)[0] == 6
+    assert store.lock(queue, 1, LATER, Now.at(NOW))[0] == 5
+    assert store.lock(queue, 1, LATER, Now.at(NOW))[0] == 6
     store.close()
 
 
@@ -194,10 +195,10 @@ def test_a_full_database_refuses_and_recovers(folder: Path) -> None:
     counts = store.counts(queue)
     store._connection.execute("PRAGMA max_page_count = 40").fetchall()
     store.begin()
-    store.append(queue, records("x"), NOW)
+    store.append(queue, records("x"), Now.at(NOW))
 
     with pytest.raises(StoreFault, match="Free some space"):
-        store.append(queue, [Record(b"", bytes(1 << 20))], NOW)
+        store.append(queue, [Record(b"", bytes(1 << 20))], Now.at(NOW))
     store.rollback()
 
     assert store.counts(queue) == counts
@@ -207,7 +208,7 @@ def test_a_full_database_refuses_and_recovers(folder: Path) -> None:
     assert store.recover()
     assert contents(store) == "ab"
     store.begin()
-    assert store.append(queue, [record("c")], NOW) == 3
+    assert store.append(queue, [record("c")], Now.at(NOW)) == 3
     store.commit()
     assert contents(store) == "abc"
     store.close()
@@ -216,6 +217,7 @@ def test_a_full_database_refuses_and_recovers(folder: Path) -> None:
 # Makes a disk of 4 MiB that only this process sees, fills it, and frees it again.
 FULL_DISK = """
 import pathlib, subprocess, sys
+from twinbus.clock import Now
 from twinbus.errors import StoreFault
 from twinbus.store.base import Record
 from twinbus.store.sqlite.store import SqliteStore
@@ -234,7 +236,7 @@ full = False
 while not full:
     store.begin()
     try:
-        store.append(queue, [Record(b"", bytes(16384))], 1)
+        store.append(queue, [Record(b"", bytes(16384))], Now.at(1))
         store.commit()
         committed += 1
     except StoreFault as fault:
@@ -251,12 +253,12 @@ except StoreFault as fault:
 ballast.unlink()
 assert store.recover()
 store.begin()
-assert store.append(queue, [Record(b"", b"")], 1) == committed + 1
+assert store.append(queue, [Record(b"", b"")], Now.at(1)) == committed + 1
 store.commit()
 store.close()
 store = SqliteStore.open(folder / "data")
 store.begin()
-assert len(store.peek(queue, 1, 1000, 1, None)) == committed + 1
+assert len(store.peek(queue, 1, 1000, Now.at(1), None)) == committed + 1
 store.close()
 print("recovered")
 """
@@ -280,6 +282,7 @@ def test_a_full_disk_refuses_until_there_is_space(tmp_path: Path) -> None:
 # No file may grow beyond 1 MiB: the commit that needs more fails in the middle.
 FAILING_WRITE = """
 import pathlib, resource, signal, sys
+from twinbus.clock import Now
 from twinbus.errors import StoreFault
 from twinbus.store.base import Record
 from twinbus.store.sqlite.store import SqliteStore
@@ -290,7 +293,7 @@ signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY))
 before = store.counts(queue)
 store.begin()
-store.append(queue, [Record(b"", bytes(1 << 21))], 1)
+store.append(queue, [Record(b"", bytes(1 << 21))], Now.at(1))
 try:
     store.commit()
 except StoreFault as fault:
@@ -355,7 +358,7 @@ def test_damage_that_shows_later_stops_the_store(folder: Path) -> None:
     store.begin()
 
     with pytest.raises(StoreFault, match="is damaged"):
-        store.peek(queue, 1, 10, NOW, None)
+        store.peek(queue, 1, 10, Now.at(NOW), None)
     store.rollback()
 
     assert not store.recover()
@@ -367,9 +370,9 @@ def test_a_change_outside_a_transaction_is_a_bug(folder: Path) -> None:
     queue = store.entities()[0].id
 
     with pytest.raises(Bug):
-        store.append(queue, records("c"), NOW)
+        store.append(queue, records("c"), Now.at(NOW))
     with pytest.raises(Bug):
-        store.lock(queue, 1, LATER, NOW)
+        store.lock(queue, 1, LATER, Now.at(NOW))
     with pytest.raises(Bug):
         store.insert_entity("queue", "other", "{}", NOW)
     with pytest.raises(Bug):
@@ -394,7 +397,7 @@ def test_ids_of_deleted_entities_come_back_when_all_were_used(folder: Path) -> N
     again = store.insert_entity("queue", "again", "{}", NOW)
 
     assert (last, again) == (ENTITY_MAX, 8)
-    assert store.append(last + 2, [record()], NOW) == 1
+    assert store.append(last + 2, [record()], Now.at(NOW)) == 1
     assert store.find(last + 2, [1])[0].container == last + 2
     store.delete_entity(store.entities()[0].id)
     assert store.insert_entity("queue", "first", "{}", NOW) == 4
@@ -407,10 +410,10 @@ def test_sequence_numbers_that_are_used_up_are_refused(folder: Path) -> None:
     queue = store.entities()[0].id
     store.begin()
 
-    store.append(queue, records("y"), NOW)
+    store.append(queue, records("y"), Now.at(NOW))
     with pytest.raises(QuotaExceeded):
-        store.append(queue, records("xy"), NOW)
-    store.append(queue, records("z"), NOW)
+        store.append(queue, records("xy"), Now.at(NOW))
+    store.append(queue, records("z"), Now.at(NOW))
 
     assert store.counts(queue).last_sequence == (1 << 40) - 1
     with pytest.raises(QuotaExceeded):
@@ -427,9 +430,9 @@ def test_a_receive_does_not_walk_over_scheduled_or_settled_messages(
     store = SqliteStore.open(tmp_path)
     store.begin()
     queue = store.insert_entity("queue", "orders", "{}", NOW)
-    store.append(queue, records("a"), NOW)
-    store.append(queue, [record(due_ms=LATER) for _ in range(20_000)], NOW)
-    store.append(queue, records("b"), NOW)
+    store.append(queue, records("a"), Now.at(NOW))
+    store.append(queue, [record(due_ms=LATER) for _ in range(20_000)], Now.at(NOW))
+    store.append(queue, records("b"), Now.at(NOW))
     steps = 0
 
     def count_steps() -> int:
@@ -438,9 +441,9 @@ def test_a_receive_does_not_walk_over_scheduled_or_settled_messages(
         return 0
 
     store._connection.set_progress_handler(count_steps, 10)
-    nonce, held = store.lock(queue, 10, LATER, NOW)
-    store.complete(locks(nonce, held), NOW)
-    store.lock(queue, 10, LATER, NOW)
+    nonce, held = store.lock(queue, 10, LATER, Now.at(NOW))
+    store.complete(locks(nonce, held), Now.at(NOW))
+    store.lock(queue, 10, LATER, Now.at(NOW))
 
     assert bodies(held) == "ab"
     assert steps < 100

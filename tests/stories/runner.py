@@ -1,7 +1,8 @@
 """Plays stories: text scripts of what actors do to a namespace, and what they see.
 
 A line is `at SECONDS COMMAND ARGUMENTS [-> WHAT IS SEEN]`. Time moves to the given
-second before the command runs; what time brings (expiry, schedules) happens first.
+second before the command runs; what time brings (expiry, schedules) happens first. The
+command `set_clock` sets the wall clock: seconds still count the time that has passed.
 Words of the form `key=value` are options. A story needs no Python; see the files beside
 this one.
 """
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from twinbus.clock import ManualClock, Now
 from twinbus.core.entity import (
     QueueDescription,
     SubscriptionDescription,
@@ -63,10 +65,15 @@ class Story:
     def __init__(self) -> None:
         self.store = open_store(None)
         self.namespace = Namespace("story", self.store, new_id=self._next_id)
-        self.now_ms = _START_MS
+        self.clock = ManualClock(_START_MS)
         self.locks: dict[tuple[str, str], Lock] = {}
         self.grants: dict[str, tuple[int, SessionGrant]] = {}
         self._ids = 0
+
+    @property
+    def now(self) -> Now:
+        """What the clocks show."""
+        return self.clock.now()
 
     def _next_id(self) -> str:
         self._ids += 1
@@ -75,12 +82,13 @@ class Story:
     def play(self, line: str) -> str:
         """Run one line; returns what was seen."""
         words = line.split()
-        self.now_ms = max(self.now_ms, _START_MS + round(float(words[1]) * 1000))
+        passed_ms = _START_MS + round(float(words[1]) * 1000) - self.now.steady_ms
+        self.clock.advance(max(passed_ms, 0))
         command = getattr(self, f"do_{words[2]}")
         options = dict(word.split("=", 1) for word in words[3:] if _is_option(word))
         plain = [word for word in words[3:] if not _is_option(word)]
         self.store.begin()
-        while self.namespace.tick(Turn(self.now_ms)):
+        while self.namespace.tick(Turn(self.now)):
             pass
         try:
             seen = command(*plain, **options)
@@ -94,21 +102,21 @@ class Story:
     def do_queue(self, name: str, **options: str) -> str:
         """Create a queue."""
         self.namespace.entities.create(
-            QueueDescription(name, **_settings(options)), self.now_ms
+            QueueDescription(name, **_settings(options)), self.now.wall_ms
         )
         return "ok"
 
     def do_topic(self, name: str, **options: str) -> str:
         """Create a topic."""
         self.namespace.entities.create(
-            TopicDescription(name, **_settings(options)), self.now_ms
+            TopicDescription(name, **_settings(options)), self.now.wall_ms
         )
         return "ok"
 
     def do_subscription(self, topic: str, name: str, **options: str) -> str:
         """Create a subscription."""
         self.namespace.entities.create(
-            SubscriptionDescription(topic, name, **_settings(options)), self.now_ms
+            SubscriptionDescription(topic, name, **_settings(options)), self.now.wall_ms
         )
         return "ok"
 
@@ -116,7 +124,7 @@ class Story:
         """Replace the default rule, or add one: sql=, label=, action=; _ is space."""
         entity = self._entity(path)
         if "$default" in entity.rules and options.get("keep") != "yes":
-            self.namespace.entities.remove_rule(entity, "$Default", self.now_ms)
+            self.namespace.entities.remove_rule(entity, "$Default", self.now.wall_ms)
         given: Any = CorrelationFilter(label=options.get("label"))
         if "sql" in options:
             given = SqlFilter(_spaced(options["sql"]))
@@ -124,12 +132,12 @@ class Story:
         if "action" in options:
             action = SqlRuleAction(_spaced(options["action"]))
         rule = RuleDescription(name, given, action)
-        self.namespace.entities.add_rule(entity, rule, self.now_ms)
+        self.namespace.entities.add_rule(entity, rule, self.now.wall_ms)
         return "ok"
 
     def do_delete(self, path: str) -> str:
         """Delete an entity."""
-        self.namespace.delete(parse_address(path), Turn(self.now_ms))
+        self.namespace.delete(parse_address(path), Turn(self.now))
         return "ok"
 
     def do_status(self, path: str, status: str) -> str:
@@ -140,7 +148,7 @@ class Story:
 
         entity = self._entity(path)
         self.namespace.entities.update(
-            replace(entity.description, status=ActiveStatus(status)), Turn(self.now_ms)
+            replace(entity.description, status=ActiveStatus(status)), Turn(self.now)
         )
         return "ok"
 
@@ -149,7 +157,7 @@ class Story:
     def do_send(self, path: str, **options: str) -> str:
         """Send id=, several with commas; session=, ttl=, at=, label=, size=."""
         messages = [_message(one, options) for one in options["id"].split(",")]
-        numbers = self.namespace.send(self._entity(path), messages, Turn(self.now_ms))
+        numbers = self.namespace.send(self._entity(path), messages, Turn(self.now))
         return ",".join(str(number) for number in numbers)
 
     def do_cancel(self, path: str, number: str) -> str:
@@ -164,12 +172,12 @@ class Story:
         entity, container = self._container(path)
         actor = options.get("as", "R")
         grant = None
-        until_ms = self.now_ms + entity.lock_ms
+        until_ms = self.now.steady_ms + entity.lock_ms
         if actor in self.grants:
             grant = self.grants[actor][1]
             until_ms = grant.until_ms
         nonce, rows = self.store.lock(
-            container, int(options.get("limit", "1")), until_ms, self.now_ms, grant
+            container, int(options.get("limit", "1")), until_ms, self.now, grant
         )
         for row in rows:
             self.locks[actor, _id_of(row)] = Lock(row.id, nonce)
@@ -178,12 +186,12 @@ class Story:
     def do_take(self, path: str, limit: str = "1") -> str:
         """Receive and delete."""
         _, container = self._container(path)
-        return self._show(self.store.take(container, int(limit), self.now_ms), None)
+        return self._show(self.store.take(container, int(limit), self.now), None)
 
     def do_peek(self, path: str, start: str = "0", limit: str = "10") -> str:
         """Look without touching; shows the state too."""
         _, container = self._container(path)
-        rows = self.store.peek(container, int(start), int(limit), self.now_ms, None)
+        rows = self.store.peek(container, int(start), int(limit), self.now, None)
         names = ("", ":deferred", ":scheduled")
         return " ".join(_id_of(row) + names[row.state] for row in rows) or "nothing"
 
@@ -191,8 +199,8 @@ class Story:
         """Lock a deferred message by its number."""
         entity, container = self._container(path)
         key = container << 40 | int(number)
-        until_ms = self.now_ms + entity.lock_ms
-        nonce = self.store.lock_deferred([key], until_ms, self.now_ms)
+        until_ms = self.now.steady_ms + entity.lock_ms
+        nonce = self.store.lock_deferred([key], until_ms, self.now)
         rows = self.store.find(container, [int(number)])
         self.locks[options.get("as", "R"), _id_of(rows[0])] = Lock(key, nonce)
         return self._show(rows, until_ms)
@@ -202,7 +210,7 @@ class Story:
         for row in rows:
             text = _id_of(row)
             if until_ms is not None and len(rows) == 1:
-                text += f" lock={(until_ms - _START_MS) // 1000}"
+                text += f" lock={(self.now.shown(until_ms) - _START_MS) // 1000}"
             if row.deliveries:
                 text += f" count={row.deliveries}"
             properties = sections.read_application_properties(row.bare)
@@ -218,34 +226,34 @@ class Story:
 
     def do_complete(self, name: str, by: str = "R") -> str:
         """Complete a message."""
-        done = self.store.complete([self.locks[by, name]], self.now_ms)[0]
+        done = self.store.complete([self.locks[by, name]], self.now)[0]
         return "ok" if done else "LockLost"
 
     def do_abandon(self, name: str, by: str = "R") -> str:
         """Give a message back."""
-        self.namespace.abandon(self.locks[by, name], None, Turn(self.now_ms))
+        self.namespace.abandon(self.locks[by, name], None, Turn(self.now))
         return "ok"
 
     def do_release(self, name: str, by: str = "R") -> str:
         """Give a message back uncounted."""
-        self.namespace.unlock([self.locks[by, name]], Turn(self.now_ms))
+        self.namespace.unlock([self.locks[by, name]], Turn(self.now))
         return "ok"
 
     def do_defer(self, name: str, by: str = "R") -> str:
         """Set a message aside."""
-        self.namespace.defer(self.locks[by, name], None, Turn(self.now_ms))
+        self.namespace.defer(self.locks[by, name], None, Turn(self.now))
         return "ok"
 
     def do_bury(self, name: str, by: str = "R", reason: str = "because") -> str:
         """Dead-letter a message."""
         marks = {"DeadLetterReason": reason}
-        self.namespace.dead_letter(self.locks[by, name], marks, Turn(self.now_ms))
+        self.namespace.dead_letter(self.locks[by, name], marks, Turn(self.now))
         return "ok"
 
     def do_renew(self, name: str, by: str = "R", seconds: str = "30") -> str:
         """Renew a lock."""
-        until_ms = self.now_ms + int(seconds) * 1000
-        done = self.store.renew(self.locks[by, name], until_ms, self.now_ms)
+        until_ms = self.now.steady_ms + int(seconds) * 1000
+        done = self.store.renew(self.locks[by, name], until_ms, self.now)
         return "ok" if done else "LockLost"
 
     # -- sessions ----------------------------------------------------------------------
@@ -253,8 +261,8 @@ class Story:
     def do_accept(self, path: str, name: str | None = None, **options: str) -> str:
         """Lock a session, by name or the next."""
         entity, container = self._container(path)
-        until_ms = self.now_ms + entity.lock_ms
-        grant = self.store.accept_session(container, name, until_ms, self.now_ms)
+        until_ms = self.now.steady_ms + entity.lock_ms
+        grant = self.store.accept_session(container, name, until_ms, self.now)
         if grant is None:
             return "nothing"
         self.grants[options["as"]] = (container, grant)
@@ -263,7 +271,14 @@ class Story:
     def do_leave(self, **options: str) -> str:
         """A session's receiver goes away."""
         container, grant = self.grants.pop(options["as"])
-        self.namespace.unlock_session(container, grant, Turn(self.now_ms))
+        self.namespace.unlock_session(container, grant, Turn(self.now))
+        return "ok"
+
+    # -- time --------------------------------------------------------------------------
+
+    def do_set_clock(self, seconds: str) -> str:
+        """Set the wall clock forward or back."""
+        self.clock.step(int(seconds) * 1000)
         return "ok"
 
     # -- looking -----------------------------------------------------------------------
@@ -276,7 +291,7 @@ class Story:
     def do_label(self, path: str) -> str:
         """Labels of all messages, in order."""
         _, container = self._container(path)
-        rows = self.store.peek(container, 0, 100, self.now_ms, None)
+        rows = self.store.peek(container, 0, 100, self.now, None)
         labels = (sections.read_properties(row.bare)[sections.SUBJECT] for row in rows)
         return ",".join(str(label) for label in labels) or "nothing"
 

@@ -1,7 +1,8 @@
 """Suite: random histories, compared step by step with the model.
 
 Owns the steps of a history: any order of calls on two containers, with and without
-sessions, with commits, rollbacks and restarts in between, and time that only goes on.
+sessions, with commits, rollbacks and restarts in between. Time passes on both clocks,
+and the wall clock is set, forward and back.
 After each step all counts and all messages must be those of the model.
 Knows no database, and not where its choices come from: a seed walks far, hypothesis
 finds a short history for what fails.
@@ -19,6 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from tests.suites.store_model import Holder, Model
 from tests.suites.store_suite import Backend
+from twinbus.clock import Now
 from twinbus.errors import MessageNotFound
 from twinbus.store.base import (
     FOREVER_MS,
@@ -39,6 +41,9 @@ LIMITS = [1, 2, 9, 0]
 # Long enough that most locks outlast some steps, short enough that all of them end.
 SPANS = [10, 3, 50]
 WAITS = [1, 5, 20]
+CLOCK_STEPS = [-3, 30, -40]
+# Before any message expires.
+EARLIEST = Now.at(-FOREVER_MS)
 YES_OR_NO = [True, False]
 MOSTLY = [True, True, False]
 ENDINGS = [*["commit"] * 6, "rollback", "rollback", "restart"]
@@ -46,7 +51,7 @@ ENDINGS = [*["commit"] * 6, "rollback", "rollback", "restart"]
 STEPS = [
     *["append", "append", "lock", "lock", "accept", "accept", "wait", "wait", "take"],
     *["end_transaction", "end_locks", "end_sessions", "expire", "expire", "move_due"],
-    *["put_state", "remember", "purge"],
+    *["put_state", "remember", "purge", "set_clock"],
 ]
 STEPS_ON_MESSAGES = ["replace_or_remove", "lock_deferred"]
 STEPS_ON_LOCKS = ["complete", "release", "release", "renew", "defer", "defer"]
@@ -67,7 +72,7 @@ class History:
         self.choose = choose
         self.store: Store = backend.open()
         self.model = Model()
-        self.now_ms = 0
+        self.now = Now(0, 0)
         # Every lock and session lock that was ever given out, held or not.
         self.locks: list[Lock] = []
         self.grants: list[tuple[int, SessionGrant]] = []
@@ -113,20 +118,25 @@ class History:
 
     def wait(self) -> None:
         span_ms = self.choose(WAITS)
-        self.now_ms += span_ms
+        steady_ms, wall_ms = self.now
+        self.now = Now(steady_ms + span_ms, wall_ms + span_ms)
+
+    def set_clock(self) -> None:
+        step_ms = self.choose(CLOCK_STEPS)
+        self.now = self.now._replace(wall_ms=self.now.wall_ms + step_ms)
 
     # -- messages ------------------------------------------------------------------
 
     def append(self) -> None:
         at = self.queue + self.choose(PARTS)
         given = [self.some_record() for _ in range(self.choose([1, 2, 6]))]
-        first = self.store.append(at, given, self.now_ms)
-        assert first == self.model.append(at, given, self.now_ms)
+        first = self.store.append(at, given, self.now)
+        assert first == self.model.append(at, given, self.now)
 
     def some_record(self) -> Record:
         def later(options: Sequence[int | None]) -> int | None:
             span_ms = self.choose(options)
-            return None if span_ms is None else self.now_ms + span_ms
+            return None if span_ms is None else self.now.wall_ms + span_ms
 
         return Record(
             head=self.choose([b"head", b""]),
@@ -143,17 +153,17 @@ class History:
         part = self.choose(PARTS)
         limit = self.choose(LIMITS)
         span_ms = self.choose(SPANS)
-        at, until_ms = self.queue + part, self.now_ms + span_ms
-        expected = self.model.ready(at, limit, self.now_ms, None)
-        nonce, messages = self.store.lock(at, limit, until_ms, self.now_ms)
+        at, until_ms = self.queue + part, self.now.steady_ms + span_ms
+        expected = self.model.ready(at, limit, self.now, None)
+        nonce, messages = self.store.lock(at, limit, until_ms, self.now)
         assert messages == expected
         self.note_locked(at, messages, Holder(nonce, until_ms))
 
     def lock_session(self) -> None:
         limit = self.choose(LIMITS)
         at, grant = self.some_grant()
-        expected = self.model.ready(at, limit, self.now_ms, grant)
-        nonce, messages = self.store.lock(at, limit, 0, self.now_ms, grant)
+        expected = self.model.ready(at, limit, self.now, grant)
+        nonce, messages = self.store.lock(at, limit, 0, self.now, grant)
         assert (nonce, messages) == (grant.nonce, expected)
         self.note_locked(at, messages, Holder(nonce, FOREVER_MS))
 
@@ -161,7 +171,7 @@ class History:
         self.model.lock(messages, holder)
         self.locks += [Lock(message.id, holder.nonce) for message in messages]
         if messages:
-            self.model.accessed_ms[at] = self.now_ms
+            self.model.accessed_ms[at] = self.now.wall_ms
 
     def take(self) -> None:
         part = self.choose(PARTS)
@@ -170,11 +180,11 @@ class History:
         with_session = self.choose(YES_OR_NO)
         if self.grants and with_session:
             at, grant = self.some_grant()
-        expected = self.model.ready(at, limit, self.now_ms, grant)
-        assert self.store.take(at, limit, self.now_ms, grant) == expected
+        expected = self.model.ready(at, limit, self.now, grant)
+        assert self.store.take(at, limit, self.now, grant) == expected
         self.model.remove([message.id for message in expected])
         if expected:
-            self.model.accessed_ms[at] = self.now_ms
+            self.model.accessed_ms[at] = self.now.wall_ms
 
     def replace_or_remove(self) -> None:
         head = self.choose([b"new", b""])
@@ -191,7 +201,9 @@ class History:
 
     def some_lock(self) -> Lock:
         """A lock, more often than not one that is held."""
-        held = [lock for lock in self.locks if self.model.held(lock, self.now_ms)]
+        held = [
+            lock for lock in self.locks if self.model.held(lock, self.now.steady_ms)
+        ]
         often = self.choose(MOSTLY)
         if held and often:
             return self.choose(held)
@@ -206,7 +218,9 @@ class History:
 
     def some_grant(self) -> tuple[int, SessionGrant]:
         """A session lock, more often than not one that is held."""
-        held = [at for at in self.grants if self.model.session_held(*at, self.now_ms)]
+        held = [
+            at for at in self.grants if self.model.session_held(*at, self.now.steady_ms)
+        ]
         often = self.choose(MOSTLY)
         if held and often:
             return self.choose(held)
@@ -214,34 +228,34 @@ class History:
 
     def complete(self) -> None:
         locks = self.some_locks()
-        answers = self.store.complete(locks, self.now_ms)
+        answers = self.store.complete(locks, self.now)
         for lock, answer in zip(locks, answers, strict=True):
-            assert answer == self.model.held(lock, self.now_ms)
+            assert answer == self.model.held(lock, self.now.steady_ms)
             if answer:
                 self.model.remove([lock.id])
 
     def release(self) -> None:
         count = self.choose(YES_OR_NO)
         locks = self.some_locks()
-        ended = self.store.release(locks, self.now_ms, count)
+        ended = self.store.release(locks, self.now, count)
         expected = []
         for lock in locks:
-            if self.model.held(lock, self.now_ms):
+            if self.model.held(lock, self.now.steady_ms):
                 expected += self.model.give_back([lock.id], count=count)
         assert ended == expected
 
     def renew(self) -> None:
         span_ms = self.choose(SPANS)
         lock = self.some_lock()
-        held = self.model.held(lock, self.now_ms)
-        assert self.store.renew(lock, self.now_ms + span_ms, self.now_ms) == held
+        held = self.model.held(lock, self.now.steady_ms)
+        assert self.store.renew(lock, self.now.steady_ms + span_ms, self.now) == held
         if held and self.model.locks[lock.id].until_ms < FOREVER_MS:
-            self.model.locks[lock.id].until_ms = self.now_ms + span_ms
+            self.model.locks[lock.id].until_ms = self.now.steady_ms + span_ms
 
     def defer(self) -> None:
         lock = self.some_lock()
-        held = self.model.held(lock, self.now_ms)
-        assert self.store.defer(lock, self.now_ms) == held
+        held = self.model.held(lock, self.now.steady_ms)
+        assert self.store.defer(lock, self.now) == held
         if held:
             self.model.defer(lock.id)
 
@@ -252,17 +266,17 @@ class History:
             key for key in known if self.model.messages[key].state == State.DEFERRED
         ]
         ids = [self.choose(deferred or known) for _ in range(self.choose([1, 2]))]
-        until_ms = self.now_ms + span_ms
+        until_ms = self.now.steady_ms + span_ms
         holders = {key: self.model.locks.get(key) for key in ids}
         if deferred and not any(
-            holder and self.model.held(Lock(key, holder.nonce), self.now_ms)
+            holder and self.model.held(Lock(key, holder.nonce), self.now.steady_ms)
             for key, holder in holders.items()
         ):
-            nonce = self.store.lock_deferred(ids, until_ms, self.now_ms)
+            nonce = self.store.lock_deferred(ids, until_ms, self.now)
             self.note_deferred(list(dict.fromkeys(ids)), Holder(nonce, until_ms))
         else:
             try:
-                self.store.lock_deferred(ids, until_ms, self.now_ms)
+                self.store.lock_deferred(ids, until_ms, self.now)
             except MessageNotFound:
                 return
             raise AssertionError
@@ -275,7 +289,7 @@ class History:
         at, name = owners.pop()
         if not owners and name is not None:
             session = self.model.holders.get((at, name))
-            if session is not None and session.until_ms > self.now_ms:
+            if session is not None and session.until_ms > self.now.steady_ms:
                 assert holder.nonce == session.nonce
                 holder = Holder(session.nonce, FOREVER_MS)
         self.model.lock(messages, holder)
@@ -288,23 +302,23 @@ class History:
         past = sorted(
             (holder.until_ms, key)
             for key, holder in self.model.locks.items()
-            if holder.until_ms <= self.now_ms
+            if holder.until_ms <= self.now.steady_ms
         )
         ids = [key for _, key in past[:limit]]
         expected = self.model.give_back(ids, count=True)
-        assert self.store.end_locks(self.now_ms, limit) == expected
+        assert self.store.end_locks(self.now, limit) == expected
 
     def end_sessions(self) -> None:
         limit = self.choose(LIMITS)
         past = sorted(
             (holder.until_ms, key, holder.nonce)
             for key, holder in self.model.holders.items()
-            if holder.until_ms <= self.now_ms
+            if holder.until_ms <= self.now.steady_ms
         )[:limit]
-        ended = self.store.end_sessions(self.now_ms, limit)
+        ended = self.store.end_sessions(self.now, limit)
         assert [each[:3] for each in ended] == [(*key, nonce) for _, key, nonce in past]
         for _, key, _ in past:
-            self.model.end_session(key, self.now_ms, count=True)
+            self.model.end_session(key, self.now.steady_ms, count=True)
 
     def expire(self) -> None:
         limit = self.choose(LIMITS)
@@ -313,11 +327,11 @@ class History:
             (message.expires_ms, message.id, message)
             for message in self.model.messages.values()
             if message.expires_ms is not None
-            and message.expires_ms <= self.now_ms
+            and message.expires_ms <= self.now.wall_ms
             and message.id not in self.model.locks
         )[:limit]
         expected = [message for _, _, message in past]
-        assert self.store.expired(self.now_ms, limit) == expected
+        assert self.store.expired(self.now, limit) == expected
         if removed:
             ids = [message.id for message in expected]
             self.store.remove(ids)
@@ -328,16 +342,16 @@ class History:
         past = sorted(
             (message.due_ms, message.id, message)
             for message in self.model.messages.values()
-            if message.due_ms is not None and message.due_ms <= self.now_ms
+            if message.due_ms is not None and message.due_ms <= self.now.wall_ms
         )[:limit]
         expected = [message for _, _, message in past]
-        assert self.store.due(self.now_ms, limit) == expected
+        assert self.store.due(self.now, limit) == expected
         for message in expected:
             record = Record(message.head, message.bare, message.session)
             self.store.remove([message.id])
-            self.store.append(message.container, [record], self.now_ms)
+            self.store.append(message.container, [record], self.now)
             self.model.remove([message.id])
-            self.model.append(message.container, [record], self.now_ms)
+            self.model.append(message.container, [record], self.now)
 
     # -- sessions ----------------------------------------------------------------------
 
@@ -345,36 +359,36 @@ class History:
         part = self.choose(PARTS)
         name = self.choose([None, *NAMES])
         span_ms = self.choose(SPANS)
-        at, until_ms = self.queue + part, self.now_ms + span_ms
-        wanted = self.model.waiting(at, self.now_ms) if name is None else name
+        at, until_ms = self.queue + part, self.now.steady_ms + span_ms
+        wanted = self.model.waiting(at, self.now.steady_ms) if name is None else name
         holder = None if wanted is None else self.model.holders.get((at, wanted))
-        if holder is not None and holder.until_ms > self.now_ms:
+        if holder is not None and holder.until_ms > self.now.steady_ms:
             wanted = None
-        grant = self.store.accept_session(at, name, until_ms, self.now_ms)
+        grant = self.store.accept_session(at, name, until_ms, self.now)
         assert (grant and grant.name) == wanted
         if grant is not None:
             assert grant.until_ms == until_ms
-            self.model.accept(at, grant, self.now_ms)
+            self.model.accept(at, grant, self.now.steady_ms)
             self.grants.append((at, grant))
 
     def release_session(self) -> None:
         count = self.choose(YES_OR_NO)
         at, grant = self.some_grant()
-        ended = self.store.release_session(at, grant, self.now_ms, count)
+        ended = self.store.release_session(at, grant, self.now, count)
         holder = self.model.holders.get((at, grant.name))
         if holder is None or holder.nonce != grant.nonce:
             assert ended == []
         else:
             key = (at, grant.name)
-            assert ended == self.model.end_session(key, self.now_ms, count=count)
+            assert ended == self.model.end_session(key, self.now.steady_ms, count=count)
 
     def renew_session(self) -> None:
         span_ms = self.choose(SPANS)
         at, grant = self.some_grant()
-        held = self.model.session_held(at, grant, self.now_ms)
-        until_ms = self.now_ms + span_ms
-        assert self.store.session_held(at, grant, self.now_ms) == held
-        assert self.store.renew_session(at, grant, until_ms, self.now_ms) == held
+        held = self.model.session_held(at, grant, self.now.steady_ms)
+        until_ms = self.now.steady_ms + span_ms
+        assert self.store.session_held(at, grant, self.now) == held
+        assert self.store.renew_session(at, grant, until_ms, self.now) == held
         if held:
             self.model.holders[at, grant.name].until_ms = until_ms
 
@@ -383,18 +397,19 @@ class History:
         name = self.choose(NAMES)
         state = self.choose([None, b"state", b""])
         key = (self.queue + part, name)
-        self.store.put_session_state(*key, state, self.now_ms)
+        self.store.put_session_state(*key, state, self.now)
         if state is None:
             self.model.states.pop(key, None)
         else:
-            self.model.states[key] = (state, self.now_ms)
+            self.model.states[key] = (state, self.now.wall_ms)
 
     def remember(self) -> None:
         part = self.choose(PARTS)
         keys = [self.choose(NAMES) for _ in range(self.choose([1, 2]))]
         span_ms = self.choose(SPANS)
-        call = (self.queue + part, keys, self.now_ms + span_ms, self.now_ms)
-        assert self.store.remember(*call) == self.model.remember(*call)
+        call = (self.queue + part, keys, self.now.steady_ms + span_ms)
+        expected = self.model.remember(*call, self.now.steady_ms)
+        assert self.store.remember(*call, self.now) == expected
 
     def purge(self) -> None:
         part = self.choose(PARTS)
@@ -413,14 +428,14 @@ class History:
     def check(self) -> None:
         for at in self.containers:
             assert self.store.counts(at) == self.model.counts(at)
-            assert self.store.peek(at, 1, ALL, -1, None) == self.model.of(at)
+            assert self.store.peek(at, 1, ALL, EARLIEST, None) == self.model.of(at)
             assert self.store.sessions(at, None, 0, ALL) == self.model.sessions(at)
         for lock in self.locks[-9:]:
-            message = self.store.held(lock, self.now_ms)
-            held = self.model.held(lock, self.now_ms)
+            message = self.store.held(lock, self.now)
+            held = self.model.held(lock, self.now.steady_ms)
             assert message == (self.model.messages[lock.id] if held else None)
-        latest, real = self.model.next_time_ms()
-        given = self.store.next_time_ms()
+        latest, real = self.model.next_wait_ms(self.now)
+        given = self.store.next_wait_ms(self.now)
         assert given is None or given in real
         assert latest is None or (given is not None and given <= latest)
 

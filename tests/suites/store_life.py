@@ -11,6 +11,7 @@ from tests.suites.store_suite import (
     NOW,
     Backend,
     StoreSuite,
+    at,
     bodies,
     locks,
     record,
@@ -35,7 +36,7 @@ class TransactionSuite(StoreSuite):
         store = backend.open()
         store.begin()
         queue = store.insert_entity("queue", "orders", "{}", NOW)
-        store.append(queue, records("ab"), NOW)
+        store.append(queue, records("ab"), at(NOW))
         counts = store.counts(queue)
         store.commit()
         store.close()
@@ -43,7 +44,7 @@ class TransactionSuite(StoreSuite):
         store = backend.open()
 
         store.begin()
-        assert bodies(store.peek(queue, 1, 10, NOW, None)) == "ab"
+        assert bodies(store.peek(queue, 1, 10, at(NOW), None)) == "ab"
         assert store.counts(queue) == counts
         store.rollback()
         store.close()
@@ -56,13 +57,13 @@ class TransactionSuite(StoreSuite):
         queue = store.insert_entity("queue", "orders", "{}", NOW)
         store.commit()
         store.begin()
-        store.append(queue, records("ab"), NOW)
+        store.append(queue, records("ab"), at(NOW))
         store.close()
 
         store = backend.open()
 
         store.begin()
-        assert store.peek(queue, 1, 10, NOW, None) == []
+        assert store.peek(queue, 1, 10, at(NOW), None) == []
         assert store.counts(queue).last_sequence == 0
         store.rollback()
         store.close()
@@ -73,34 +74,36 @@ class TransactionSuite(StoreSuite):
         store = backend.open()
         store.begin()
         queue = store.insert_entity("queue", "orders", "{}", NOW)
-        store.append(queue, records("ab"), NOW)
-        store.append(queue, [record("s", session="s"), record("d", due_ms=LATER)], NOW)
-        nonce, held = store.lock(queue, 1, LATER, NOW)
-        store.release(locks(nonce, held), NOW, count=True)
-        nonce, held = store.lock(queue, 1, LATER, NOW)
-        grant = store.accept_session(queue, "s", LATER, NOW)
-        store.remember(queue, ["id"], LATER, NOW)
-        store.put_session_state(queue, "s", b"state", NOW)
+        store.append(queue, records("ab"), at(NOW))
+        store.append(
+            queue, [record("s", session="s"), record("d", due_ms=LATER)], at(NOW)
+        )
+        nonce, held = store.lock(queue, 1, LATER, at(NOW))
+        store.release(locks(nonce, held), at(NOW), count=True)
+        nonce, held = store.lock(queue, 1, LATER, at(NOW))
+        grant = store.accept_session(queue, "s", LATER, at(NOW))
+        store.remember(queue, ["id"], LATER, at(NOW))
+        store.put_session_state(queue, "s", b"state", at(NOW))
         store.commit()
         store.close()
 
         store = backend.open()
 
         store.begin()
-        kept = store.held(Lock(held[0].id, nonce), NOW)
+        kept = store.held(Lock(held[0].id, nonce), at(NOW))
         assert kept is not None
         assert kept.deliveries == 1
         assert grant is not None
-        assert store.session_held(queue, grant, NOW)
+        assert store.session_held(queue, grant, at(NOW))
         assert store.session_state(queue, "s") == b"state"
-        assert bodies(store.due(LATER, 10)) == "d"
-        assert store.remember(queue, ["id"], LATER, NOW) == [False]
+        assert bodies(store.due(at(LATER), 10)) == "d"
+        assert store.remember(queue, ["id"], LATER, at(NOW)) == [False]
         assert self.receive(store, queue) == "bs"
         store.rollback()
         store.close()
 
     def test_commit_may_run_in_another_thread(self, store: Store, queue: int) -> None:
-        store.append(queue, records("ab"), NOW)
+        store.append(queue, records("ab"), at(NOW))
 
         thread = threading.Thread(target=store.commit)
         thread.start()
@@ -112,38 +115,38 @@ class TransactionSuite(StoreSuite):
     def test_after_a_rollback_messages_and_counters_are_as_before(
         self, store: Store, queue: int
     ) -> None:
-        store.append(queue, records("abcd"), NOW)
-        nonce, held = store.lock(queue, 2, LATER, NOW)
+        store.append(queue, records("abcd"), at(NOW))
+        nonce, held = store.lock(queue, 2, LATER, at(NOW))
         store.commit()
         before = store.counts(queue)
         store.begin()
-        peeked = store.peek(queue, 1, 10, NOW, None)
+        peeked = store.peek(queue, 1, 10, at(NOW), None)
 
-        store.append(queue, [record("e", session="s"), record(due_ms=LATER)], NOW)
-        store.complete(locks(nonce, held[:1]), NOW)
-        store.defer(locks(nonce, held)[1], NOW)
-        store.lock(queue, 9, LATER, NOW)
+        store.append(queue, [record("e", session="s"), record(due_ms=LATER)], at(NOW))
+        store.complete(locks(nonce, held[:1]), at(NOW))
+        store.defer(locks(nonce, held)[1], at(NOW))
+        store.lock(queue, 9, LATER, at(NOW))
         store.purge(queue)
         store.rollback()
 
         store.begin()
         assert store.counts(queue) == before
-        assert store.peek(queue, 1, 10, NOW, None) == peeked
+        assert store.peek(queue, 1, 10, at(NOW), None) == peeked
         assert store.sessions(queue, None, 0, 10) == []
         assert self.receive(store, queue) == "cd"
-        assert store.complete(locks(nonce, held), NOW) == [True, True]
+        assert store.complete(locks(nonce, held), at(NOW)) == [True, True]
 
     def test_a_rollback_gives_the_sequence_numbers_back(
         self, store: Store, queue: int
     ) -> None:
         store.commit()
         store.begin()
-        store.append(queue, records("abc"), NOW)
+        store.append(queue, records("abc"), at(NOW))
         store.rollback()
 
         store.begin()
 
-        assert store.append(queue, [record()], NOW) == 1
+        assert store.append(queue, [record()], at(NOW)) == 1
 
     def test_an_entity_of_a_transaction_that_did_not_happen_is_not_there(
         self, store: Store, queue: int
@@ -159,7 +162,7 @@ class TransactionSuite(StoreSuite):
     def test_an_entity_whose_deletion_did_not_happen_is_there(
         self, store: Store, queue: int
     ) -> None:
-        store.append(queue, records("ab"), NOW)
+        store.append(queue, records("ab"), at(NOW))
         store.commit()
         store.begin()
         store.delete_entity(queue)
@@ -219,17 +222,17 @@ class EntitySuite(StoreSuite):
         self, store: Store, queue: int, other: int
     ) -> None:
         for part in (0, DEAD_LETTER, TRANSFER_DEAD_LETTER):
-            store.append(queue + part, [record(expires_ms=NOW + 1)], NOW)
-            store.append(queue + part, [record(due_ms=NOW + 1)], NOW)
-            store.append(queue + part, [record(session="s")], NOW)
-            store.accept_session(queue + part, "s", NOW + 1, NOW)
-            store.lock(queue + part, 1, NOW + 1, NOW)
-        store.append(other, records("ab"), NOW)
+            store.append(queue + part, [record(expires_ms=NOW + 1)], at(NOW))
+            store.append(queue + part, [record(due_ms=NOW + 1)], at(NOW))
+            store.append(queue + part, [record(session="s")], at(NOW))
+            store.accept_session(queue + part, "s", NOW + 1, at(NOW))
+            store.lock(queue + part, 1, NOW + 1, at(NOW))
+        store.append(other, records("ab"), at(NOW))
 
         store.delete_entity(queue)
 
         assert [row.id for row in store.entities()] == [other]
-        assert store.next_time_ms() is None
+        assert store.next_wait_ms(at(0)) is None
         assert store.find(queue, [1, 2, 3]) == []
         assert self.receive(store, other) == "ab"
 
@@ -254,8 +257,8 @@ class EntitySuite(StoreSuite):
             store = backend.open()
             store.begin()
 
-            assert store.append(PROBE, records("a"), NOW) == expected
-            assert bodies(store.take(PROBE, 1, NOW)) == "a"
+            assert store.append(PROBE, records("a"), at(NOW)) == expected
+            assert bodies(store.take(PROBE, 1, at(NOW))) == "a"
 
             assert store.entities() == []
             with pytest.raises(EntityNotFound):
@@ -279,17 +282,17 @@ class CountSuite(StoreSuite):
         def states() -> tuple[int, int, int]:
             return store.counts(queue)[:3]
 
-        store.append(queue, [*records("abcd"), record("e", due_ms=LATER)], NOW)
+        store.append(queue, [*records("abcd"), record("e", due_ms=LATER)], at(NOW))
         assert states() == (4, 0, 1)
-        nonce, held = store.lock(queue, 3, LATER, NOW)
+        nonce, held = store.lock(queue, 3, LATER, at(NOW))
         assert states() == (4, 0, 1)
-        store.defer(locks(nonce, held)[0], NOW)
+        store.defer(locks(nonce, held)[0], at(NOW))
         assert states() == (3, 1, 1)
-        store.complete(locks(nonce, held[1:2]), NOW)
+        store.complete(locks(nonce, held[1:2]), at(NOW))
         assert states() == (2, 1, 1)
-        store.release(locks(nonce, held[2:]), NOW, count=True)
+        store.release(locks(nonce, held[2:]), at(NOW), count=True)
         assert states() == (2, 1, 1)
-        store.take(queue, 1, NOW)
+        store.take(queue, 1, at(NOW))
         assert states() == (1, 1, 1)
         store.remove([held[0].id, held[0].id + 4])
         assert states() == (1, 0, 0)
@@ -297,7 +300,7 @@ class CountSuite(StoreSuite):
     def test_the_size_is_the_bytes_of_all_kept_messages(
         self, store: Store, queue: int
     ) -> None:
-        store.append(queue, [record("12345"), record("1", due_ms=LATER)], NOW)
+        store.append(queue, [record("12345"), record("1", due_ms=LATER)], at(NOW))
         assert store.counts(queue).size_bytes == 4 + 5 + 4 + 1
 
         store.replace(queue << 40 | 1, b"he", b"123")
@@ -306,34 +309,34 @@ class CountSuite(StoreSuite):
         store.replace(queue << 40 | 2, b"", b"")
         assert store.counts(queue).size_bytes == 2 + 3
 
-        store.take(queue, 1, NOW)
+        store.take(queue, 1, at(NOW))
         assert store.counts(queue).size_bytes == 0
 
     def test_sending_receiving_and_touching_count_as_access(
         self, store: Store, queue: int
     ) -> None:
         assert store.counts(queue).accessed_ms == 0
-        store.append(queue, records("ab"), 5)
+        store.append(queue, records("ab"), at(5))
         assert store.counts(queue).accessed_ms == 5
-        store.lock(queue, 1, LATER, 6)
+        store.lock(queue, 1, LATER, at(6))
         assert store.counts(queue).accessed_ms == 6
-        store.take(queue, 1, 7)
+        store.take(queue, 1, at(7))
         assert store.counts(queue).accessed_ms == 7
-        store.touch(queue, 8)
+        store.touch(queue, at(8))
         assert store.counts(queue).accessed_ms == 8
 
     def test_an_empty_receive_does_not_count_as_access(
         self, store: Store, queue: int
     ) -> None:
-        store.lock(queue, 1, LATER, 6)
+        store.lock(queue, 1, LATER, at(6))
 
         assert store.counts(queue).accessed_ms == 0
 
     def test_containers_are_counted_apart(
         self, store: Store, queue: int, other: int
     ) -> None:
-        store.append(queue, records("ab"), NOW)
-        store.append(queue + DEAD_LETTER, [record()], NOW)
+        store.append(queue, records("ab"), at(NOW))
+        store.append(queue + DEAD_LETTER, [record()], at(NOW))
 
         assert store.counts(queue).active == 2
         assert store.counts(queue + DEAD_LETTER).active == 1
@@ -346,47 +349,47 @@ class DuplicateSuite(StoreSuite):
     def test_an_id_is_new_once_within_its_window(
         self, store: Store, queue: int
     ) -> None:
-        assert store.remember(queue, ["a", "b"], NOW + 10, NOW) == [True, True]
-        assert store.remember(queue, ["b", "c"], NOW + 19, NOW + 9) == [False, True]
+        assert store.remember(queue, ["a", "b"], NOW + 10, at(NOW)) == [True, True]
+        assert store.remember(queue, ["b", "c"], NOW + 19, at(NOW + 9)) == [False, True]
 
     def test_an_id_twice_in_one_call_is_new_once(
         self, store: Store, queue: int
     ) -> None:
-        assert store.remember(queue, ["a", "a"], NOW + 10, NOW) == [True, False]
+        assert store.remember(queue, ["a", "a"], NOW + 10, at(NOW)) == [True, False]
 
     def test_an_id_is_new_again_at_the_end_of_its_window(
         self, store: Store, queue: int
     ) -> None:
-        store.remember(queue, ["a"], NOW + 10, NOW)
+        store.remember(queue, ["a"], NOW + 10, at(NOW))
 
-        assert store.remember(queue, ["a"], NOW + 20, NOW + 10) == [True]
-        assert store.remember(queue, ["a"], NOW + 29, NOW + 19) == [False]
+        assert store.remember(queue, ["a"], NOW + 20, at(NOW + 10)) == [True]
+        assert store.remember(queue, ["a"], NOW + 29, at(NOW + 19)) == [False]
 
     def test_a_duplicate_does_not_prolong_the_window(
         self, store: Store, queue: int
     ) -> None:
-        store.remember(queue, ["a"], NOW + 10, NOW)
-        store.remember(queue, ["a"], NOW + 19, NOW + 9)
+        store.remember(queue, ["a"], NOW + 10, at(NOW))
+        store.remember(queue, ["a"], NOW + 19, at(NOW + 9))
 
-        assert store.remember(queue, ["a"], NOW + 20, NOW + 10) == [True]
+        assert store.remember(queue, ["a"], NOW + 20, at(NOW + 10)) == [True]
 
     def test_containers_have_histories_of_their_own(
         self, store: Store, queue: int, other: int
     ) -> None:
-        store.remember(queue, ["a"], NOW + 10, NOW)
+        store.remember(queue, ["a"], NOW + 10, at(NOW))
 
-        assert store.remember(other, ["a"], NOW + 10, NOW) == [True]
+        assert store.remember(other, ["a"], NOW + 10, at(NOW)) == [True]
 
     def test_forgetting_drops_what_has_ended_and_nothing_else(
         self, store: Store, queue: int
     ) -> None:
-        store.remember(queue, ["a"], NOW + 10, NOW)
-        store.remember(queue, ["b"], NOW + 11, NOW)
+        store.remember(queue, ["a"], NOW + 10, at(NOW))
+        store.remember(queue, ["b"], NOW + 11, at(NOW))
 
-        store.forget_duplicates(NOW + 10)
+        store.forget_duplicates(at(NOW + 10))
 
         # By the time of the first call: only what is kept can still be known.
-        assert store.remember(queue, ["a", "b"], NOW + 10, NOW) == [True, False]
+        assert store.remember(queue, ["a", "b"], NOW + 10, at(NOW)) == [True, False]
 
 
 class RecordSuite(StoreSuite):
@@ -402,7 +405,7 @@ class RecordSuite(StoreSuite):
             deliveries=7,
         )
 
-        store.append(queue, [given], NOW)
+        store.append(queue, [given], at(NOW))
 
         assert store.find(queue, [1])[0] == (
             queue << 40 | 1,
@@ -424,7 +427,7 @@ class RecordSuite(StoreSuite):
         store.append(
             queue,
             [record("b", session="s", expires_ms=9, due_ms=8, origin=3, source="q")],
-            NOW,
+            at(NOW),
         )
 
         assert store.find(queue, [1])[0] == (
@@ -443,7 +446,7 @@ class RecordSuite(StoreSuite):
 
     def test_empty_and_large_bodies_are_kept(self, store: Store, queue: int) -> None:
         large = bytes(range(256)) * 4096
-        store.append(queue, [record("")._replace(head=b""), record()], NOW)
+        store.append(queue, [record("")._replace(head=b""), record()], at(NOW))
         store.replace(queue << 40 | 2, b"", large)
 
         empty, second = store.find(queue, [1, 2])
@@ -454,7 +457,7 @@ class RecordSuite(StoreSuite):
     def test_a_stored_message_knows_its_container_and_sequence(
         self, store: Store, queue: int
     ) -> None:
-        store.append(queue, records("ab"), NOW)
+        store.append(queue, records("ab"), at(NOW))
 
         message = store.find(queue, [2])[0]
 

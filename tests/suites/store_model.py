@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from twinbus.clock import Now
 from twinbus.store.base import (
     FOREVER_MS,
     Counts,
@@ -50,37 +51,37 @@ class Model:
         return [m for _, m in sorted(self.messages.items()) if m.container == container]
 
     def ready(
-        self, container: int, limit: int, now_ms: int, session: SessionGrant | None
+        self, container: int, limit: int, now: Now, session: SessionGrant | None
     ) -> list[Stored]:
-        if session and not self.session_held(container, session, now_ms):
+        if session and not self.session_held(container, session, now.steady_ms):
             return []
         return [
             message
             for message in self.of(container)
             if message.state == State.ACTIVE
             and message.id not in self.locks
-            and (message.expires_ms is None or message.expires_ms > now_ms)
+            and (message.expires_ms is None or message.expires_ms > now.wall_ms)
             and (session is None or message.session == session.name)
         ][:limit]
 
-    def session_held(self, container: int, grant: SessionGrant, now_ms: int) -> bool:
+    def session_held(self, container: int, grant: SessionGrant, steady_ms: int) -> bool:
         holder = self.holders.get((container, grant.name))
         return (
             holder is not None
             and holder.nonce == grant.nonce
-            and holder.until_ms > now_ms
+            and holder.until_ms > steady_ms
         )
 
-    def held(self, lock: Lock, now_ms: int) -> bool:
+    def held(self, lock: Lock, steady_ms: int) -> bool:
         holder = self.locks.get(lock.id)
-        if holder is None or holder.nonce != lock.nonce or holder.until_ms <= now_ms:
+        if holder is None or holder.nonce != lock.nonce or holder.until_ms <= steady_ms:
             return False
         if holder.until_ms < FOREVER_MS:
             return True
         message = self.messages[lock.id]
         assert message.session is not None
         grant = SessionGrant(message.session, lock.nonce, 0)
-        return self.session_held(message.container, grant, now_ms)
+        return self.session_held(message.container, grant, steady_ms)
 
     def counts(self, container: int) -> Counts:
         messages = self.of(container)
@@ -99,28 +100,30 @@ class Model:
         names |= {name for at, name in self.states if at == container}
         return sorted(names)
 
-    def next_time_ms(self) -> tuple[int | None, set[int]]:
-        """The latest that is right, and all that name something real."""
-        must = [h.until_ms for h in self.locks.values() if h.until_ms < FOREVER_MS]
-        must += [holder.until_ms for holder in self.holders.values()]
-        must += [m.due_ms for m in self.messages.values() if m.due_ms is not None]
+    def next_wait_ms(self, now: Now) -> tuple[int | None, set[int]]:
+        """The longest that is right, and all that name something real."""
+        ends = [h.until_ms for h in self.locks.values() if h.until_ms < FOREVER_MS]
+        ends += [holder.until_ms for holder in self.holders.values()]
+        must = [until_ms - now.steady_ms for until_ms in ends]
+        due = [m.due_ms for m in self.messages.values() if m.due_ms is not None]
+        must += [due_ms - now.wall_ms for due_ms in due]
         may = list(must)
         for message in self.messages.values():
             if message.expires_ms is not None:
-                may.append(message.expires_ms)
+                may.append(message.expires_ms - now.wall_ms)
                 if message.id not in self.locks:
-                    must.append(message.expires_ms)
+                    must.append(message.expires_ms - now.wall_ms)
         return min(must, default=None), set(may)
 
     # -- moves -----------------------------------------------------------------
 
-    def append(self, container: int, given: Sequence[Record], now_ms: int) -> int:
+    def append(self, container: int, given: Sequence[Record], now: Now) -> int:
         first = self.last_sequence.get(container, 0) + 1
         for sequence, record in enumerate(given, first):
             state = State.ACTIVE if record.due_ms is None else State.SCHEDULED
             self.messages[container << 40 | sequence] = Stored(
                 container << 40 | sequence,
-                now_ms,
+                now.wall_ms,
                 state,
                 record.deliveries,
                 record.expires_ms,
@@ -132,9 +135,9 @@ class Model:
                 record.bare,
             )
             if record.session is not None:
-                self.served.setdefault((container, record.session), now_ms)
+                self.served.setdefault((container, record.session), now.steady_ms)
         self.last_sequence[container] = first + len(given) - 1
-        self.accessed_ms[container] = now_ms
+        self.accessed_ms[container] = now.wall_ms
         return first
 
     def lock(self, messages: Sequence[Stored], holder: Holder) -> None:
@@ -162,27 +165,27 @@ class Model:
         del self.locks[key]
         self.messages[key] = self.messages[key]._replace(state=State.DEFERRED)
 
-    def waiting(self, container: int, now_ms: int) -> str | None:
+    def waiting(self, container: int, steady_ms: int) -> str | None:
         """The free session with active messages that waited longest."""
         names = set()
         for message in self.of(container):
             if message.state == State.ACTIVE and message.session is not None:
                 holder = self.holders.get((container, message.session))
-                if holder is None or holder.until_ms <= now_ms:
+                if holder is None or holder.until_ms <= steady_ms:
                     names.add(
                         (self.served[container, message.session], message.session)
                     )
         return min(names)[1] if names else None
 
-    def accept(self, container: int, grant: SessionGrant, now_ms: int) -> None:
+    def accept(self, container: int, grant: SessionGrant, steady_ms: int) -> None:
         key = (container, grant.name)
         if key in self.holders:
-            self.end_session(key, now_ms, count=True)
+            self.end_session(key, steady_ms, count=True)
         self.holders[key] = Holder(grant.nonce, grant.until_ms)
-        self.served[key] = now_ms
+        self.served[key] = steady_ms
 
     def end_session(
-        self, key: tuple[int, str], now_ms: int, *, count: bool
+        self, key: tuple[int, str], steady_ms: int, *, count: bool
     ) -> list[EndedLock]:
         nonce = self.holders.pop(key).nonce
         ids = [
@@ -190,7 +193,7 @@ class Model:
             for id_, holder in sorted(self.locks.items())
             if holder == Holder(nonce, FOREVER_MS)
         ]
-        self.served[key] = now_ms
+        self.served[key] = steady_ms
         ended = self.give_back(ids, count=count)
         self.tidy()
         return ended
@@ -203,11 +206,11 @@ class Model:
                 del self.served[key]
 
     def remember(
-        self, container: int, keys: Sequence[str], until_ms: int, now_ms: int
+        self, container: int, keys: Sequence[str], until_ms: int, steady_ms: int
     ) -> list[bool]:
         new = []
         for key in keys:
-            new.append(self.seen.get((container, key), 0) <= now_ms)
+            new.append(self.seen.get((container, key), 0) <= steady_ms)
             if new[-1]:
                 self.seen[container, key] = until_ms
         return new

@@ -12,6 +12,7 @@ from tests.suites.store_suite import (
     NOW,
     Backend,
     StoreSuite,
+    at,
     bodies,
     locks,
     record,
@@ -33,10 +34,10 @@ class SavepointSuite(StoreSuite):
     """An exception undoes its part, and nothing else."""
 
     def test_a_part_that_ends_well_is_there(self, store: Store, queue: int) -> None:
-        store.append(queue, records("a"), NOW)
+        store.append(queue, records("a"), at(NOW))
         with store.savepoint():
-            store.append(queue, records("b"), NOW)
-        store.append(queue, records("c"), NOW)
+            store.append(queue, records("b"), at(NOW))
+        store.append(queue, records("c"), at(NOW))
 
         assert self.receive(store, queue) == "abc"
         assert store.counts(queue).active == 3
@@ -48,40 +49,40 @@ class SavepointSuite(StoreSuite):
     def test_messages_and_counters_are_as_before_the_part(
         self, store: Store, queue: int, other: int
     ) -> None:
-        store.append(queue, [*records("ab"), record("d", due_ms=NOW)], NOW)
-        nonce, held = store.lock(queue, 1, LATER, NOW)
+        store.append(queue, [*records("ab"), record("d", due_ms=NOW)], at(NOW))
+        nonce, held = store.lock(queue, 1, LATER, at(NOW))
         before = store.counts(queue), store.counts(other)
-        peeked = store.peek(queue, 1, 10, NOW, None)
+        peeked = store.peek(queue, 1, 10, at(NOW), None)
 
         with undone(store):
-            store.append(other, [record("e", session="s")], NOW + 1)
-            store.complete(locks(nonce, held), NOW)
-            store.lock(queue, 9, LATER, NOW)
-            store.remove([message.id for message in store.due(NOW, 10)])
+            store.append(other, [record("e", session="s")], at(NOW + 1))
+            store.complete(locks(nonce, held), at(NOW))
+            store.lock(queue, 9, LATER, at(NOW))
+            store.remove([message.id for message in store.due(at(NOW), 10)])
             store.purge(queue)
 
         assert (store.counts(queue), store.counts(other)) == before
-        assert store.peek(queue, 1, 10, NOW, None) == peeked
+        assert store.peek(queue, 1, 10, at(NOW), None) == peeked
         assert store.sessions(other, None, 0, 10) == []
-        assert bodies(store.due(NOW, 10)) == "d"
-        assert store.append(other, records("f"), NOW) == 1
+        assert bodies(store.due(at(NOW), 10)) == "d"
+        assert store.append(other, records("f"), at(NOW)) == 1
         assert self.receive(store, queue) == "b"
-        assert store.complete(locks(nonce, held), NOW) == [True]
+        assert store.complete(locks(nonce, held), at(NOW)) == [True]
 
     def test_what_expires_is_found_after_the_part(
         self, store: Store, queue: int
     ) -> None:
-        store.append(queue, [record("a", expires_ms=NOW + 1)], NOW)
+        store.append(queue, [record("a", expires_ms=NOW + 1)], at(NOW))
 
         with undone(store):
-            (gone,) = store.expired(NOW + 1, 10)
+            (gone,) = store.expired(at(NOW + 1), 10)
             store.remove([gone.id])
-            assert store.expired(NOW + 1, 10) == []
+            assert store.expired(at(NOW + 1), 10) == []
 
-        assert bodies(store.expired(NOW + 1, 10)) == "a"
+        assert bodies(store.expired(at(NOW + 1), 10)) == "a"
 
     def test_entities_are_as_before_the_part(self, store: Store, queue: int) -> None:
-        store.append(queue, records("a"), NOW)
+        store.append(queue, records("a"), at(NOW))
 
         with undone(store):
             store.delete_entity(queue)
@@ -94,30 +95,30 @@ class SavepointSuite(StoreSuite):
 
     def test_parts_may_be_nested(self, store: Store, queue: int) -> None:
         with undone(store):
-            store.append(queue, records("a"), NOW)
+            store.append(queue, records("a"), at(NOW))
             with store.savepoint():
-                store.append(queue, records("b"), NOW)
+                store.append(queue, records("b"), at(NOW))
         with store.savepoint():
-            store.append(queue, records("c"), NOW)
+            store.append(queue, records("c"), at(NOW))
             with undone(store):
-                store.append(queue, records("d"), NOW)
+                store.append(queue, records("d"), at(NOW))
 
         assert self.receive(store, queue) == "c"
         assert store.counts(queue).last_sequence == 1
 
     def test_a_rollback_undoes_parts_too(self, store: Store, queue: int) -> None:
-        store.append(queue, records("a"), NOW)
+        store.append(queue, records("a"), at(NOW))
         store.commit()
         before = store.counts(queue)
         store.begin()
-        store.append(queue, records("b"), NOW)
+        store.append(queue, records("b"), at(NOW))
         with store.savepoint():
-            store.append(queue, records("c"), NOW)
+            store.append(queue, records("c"), at(NOW))
         with undone(store):
-            store.append(queue, records("d"), NOW)
+            store.append(queue, records("d"), at(NOW))
         # After a fault nothing but a rollback is allowed, also inside a part.
         with suppress(StoreFault), store.savepoint():
-            store.append(queue, records("e"), NOW)
+            store.append(queue, records("e"), at(NOW))
             raise StoreFault
         store.rollback()
 
@@ -130,9 +131,9 @@ class SavepointSuite(StoreSuite):
         store.begin()
         queue = store.insert_entity("queue", "orders", "{}", NOW)
         with store.savepoint():
-            store.append(queue, records("a"), NOW)
+            store.append(queue, records("a"), at(NOW))
         with undone(store):
-            store.append(queue, records("b"), NOW)
+            store.append(queue, records("b"), at(NOW))
         counts = store.counts(queue)
         store.commit()
         store.close()

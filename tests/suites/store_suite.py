@@ -12,11 +12,14 @@ from typing import Any, Protocol
 
 import pytest
 
+from twinbus.clock import Now
 from twinbus.store.base import Lock, Record, Store, Stored
 
 # The time at which most tests happen, and an end of a lock well after it.
 NOW = 1_000
 LATER = 10_000
+# Both clocks show this time.
+at = Now.at
 
 
 class Backend(Protocol):
@@ -66,4 +69,4 @@ class StoreSuite:
         self, store: Store, queue: int, limit: int = 100, now_ms: int = NOW
     ) -> str:
         """Lock what is ready, and tell its bodies."""
-        return bodies(store.lock(queue, limit, LATER, now_ms)[1])
+        return bodies(store.lock(queue, limit, LATER, at(now_ms))[1])

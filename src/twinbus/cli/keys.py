@@ -140,7 +140,7 @@ def create(
         return
     rule = AuthorizationRule(name, rights, new_key(), new_key())
     with opened(data, namespace, make=True) as (place, turn):
-        add_rule(place.store, rule, turn.now_ms)
+        add_rule(place.store, rule, turn.now.wall_ms)
     show(_shown(rule, host), as_json)
 
 
@@ -171,7 +171,9 @@ def regenerate(
         with opened(data, namespace) as (place, turn):
             find_rule(place.rules, name)
             confirm(f"{what} {place_text(data, place)}", name, yes=yes)
-            rule = regenerate_key(place.store, name, turn.now_ms, secondary=secondary)
+            rule = regenerate_key(
+                place.store, name, turn.now.wall_ms, secondary=secondary
+            )
     show(_shown(rule, host), as_json)
 
 
@@ -198,5 +200,5 @@ def delete(
         with opened(data, namespace) as (place, turn):
             find_rule(place.rules, name)
             confirm(f"{what} {place_text(data, place)}", name, yes=yes)
-            delete_rule(place.store, name, turn.now_ms)
+            delete_rule(place.store, name, turn.now.wall_ms)
     show({"deleted": name}, as_json)

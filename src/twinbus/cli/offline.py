@@ -73,8 +73,8 @@ def opened(
     try:
         store.begin()
         try:
-            turn = Turn(SystemClock().now_ms())
-            keys.ensure_root(store, turn.now_ms)
+            turn = Turn(SystemClock().now())
+            keys.ensure_root(store, turn.now.wall_ms)
             yield namespace, turn
             store.commit()
         except BaseException:

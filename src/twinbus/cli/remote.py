@@ -212,7 +212,7 @@ def _token(parsed: ConnectionString, resource: str) -> Secret:
         return parsed.token
     assert parsed.key_name is not None
     assert parsed.key is not None
-    end_s = SystemClock().now_ms() // 1000 + limits.CLI_TOKEN_SECONDS
+    end_s = SystemClock().now().wall_ms // 1000 + limits.CLI_TOKEN_SECONDS
     return Secret(make_token(resource, parsed.key_name, parsed.key, end_s))
 
 

@@ -93,8 +93,8 @@ def create(
     rule = rule_from({"name": name, "filter": condition, "action": action})
     with opened(data, namespace) as (place, turn):
         entity = find(place, EntityPath(topic, subscription), "subscription")
-        rule = dataclasses.replace(rule, created_at_ms=turn.now_ms)
-        place.entities.add_rule(entity, rule, turn.now_ms)
+        rule = dataclasses.replace(rule, created_at_ms=turn.now.wall_ms)
+        place.entities.add_rule(entity, rule, turn.now.wall_ms)
     show(rule_json(rule), as_json)
 
 
@@ -117,8 +117,8 @@ def update(
     rule = rule_from({"name": name, "filter": condition, "action": action})
     with opened(data, namespace) as (place, turn):
         entity = find(place, EntityPath(topic, subscription), "subscription")
-        rule = dataclasses.replace(rule, created_at_ms=turn.now_ms)
-        place.entities.replace_rule(entity, rule, turn.now_ms)
+        rule = dataclasses.replace(rule, created_at_ms=turn.now.wall_ms)
+        place.entities.replace_rule(entity, rule, turn.now.wall_ms)
     show(rule_json(rule), as_json)
 
 
@@ -169,5 +169,5 @@ def delete(
         rule = _find_rule(entity, name)
         what = f"delete the rule '{rule.name}' of '{entity.name}'"
         confirm(f"{what} from {place_text(data, place)}", rule.name, yes=yes)
-        place.entities.remove_rule(entity, name, turn.now_ms)
+        place.entities.remove_rule(entity, name, turn.now.wall_ms)
     show({"deleted": f"{entity.name}/Rules/{name}"}, as_json)

@@ -44,7 +44,7 @@ def create(
     """Create a subscription."""
     with opened(data, namespace, make=True) as (place, turn):
         entity = place.entities.create(
-            subscription_from(topic, name, settings), turn.now_ms
+            subscription_from(topic, name, settings), turn.now.wall_ms
         )
         result = entity_json(entity, place.store)
     show(result, as_json)

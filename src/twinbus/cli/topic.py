@@ -41,7 +41,7 @@ def create(
 ) -> None:
     """Create a topic."""
     with opened(data, namespace, make=True) as (place, turn):
-        entity = place.entities.create(topic_from(name, settings), turn.now_ms)
+        entity = place.entities.create(topic_from(name, settings), turn.now.wall_ms)
         result = entity_json(entity, place.store)
     show(result, as_json)
 

@@ -18,13 +18,19 @@ Rules that every store keeps:
   does the same for a part of the transaction.
 * **A method either does all of its work or raises before it changed anything**, except
   `StoreFault`, after which only `rollback`, `recover` and `close` are allowed.
-* **Time comes in.** All times are whole milliseconds since the epoch.
+* **Time comes in**, from two clocks (`clock.Now`), in whole milliseconds. Durations are
+  measured by the *steady* clock: the ends of locks and session locks (`until_ms`),
+  duplicate windows, how long a session waits. Moments that people and clients name are
+  *wall* time, in milliseconds since the epoch: when a message was enqueued, is due or
+  expires, when an entity was made or used. So setting the wall clock ends no lock and
+  extends none. What a client is told of a lock's end is wall time (`Now.shown`).
 * **Order** is the order of ids: `id = container << SEQUENCE_BITS | sequence`, and
   sequence numbers count from 1 without gaps in each container. Outside the store ids
   are read by `sequence_of`, `container_of` and the properties of the same names. A
   message that was returned stands at its old place again.
-* **A lock is a pair (id, nonce)** and ends at its time, by the `now_ms` that is passed
-  in. A lock is held if its row is there, the nonce is equal and `until_ms > now_ms`.
+* **A lock is a pair (id, nonce)** and ends at its time, by the `now` that is passed in.
+  A lock is held if its row is there, the nonce is equal and `until_ms` is after
+  `now.steady_ms`.
   Messages of a session are locked with the session: their own end is `FOREVER_MS`, and
   they are held only while the session lock with the same nonce is.
 * **Mechanical only.** A store counts deliveries but does not know the maximum; it finds
@@ -39,6 +45,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from enum import IntEnum
 from typing import NamedTuple, Protocol
+
+from twinbus.clock import Now
 
 SEQUENCE_BITS = 40
 SEQUENCE_MASK = (1 << SEQUENCE_BITS) - 1
@@ -250,10 +258,10 @@ class Store(Protocol):
 
     def entities(self) -> list[EntityRow]: ...
 
-    def insert_entity(self, kind: str, key: str, body: str, now_ms: int) -> int:
+    def insert_entity(self, kind: str, key: str, body: str, wall_ms: int) -> int:
         """Keep an entity and make its containers; returns its id."""
 
-    def update_entity(self, entity: int, body: str, now_ms: int) -> None: ...
+    def update_entity(self, entity: int, body: str, wall_ms: int) -> None: ...
 
     def delete_entity(self, entity: int) -> None:
         """Forget an entity with everything in its containers."""
@@ -264,7 +272,7 @@ class Store(Protocol):
 
     # -- messages --------------------------------------------------------------
 
-    def append(self, container: int, records: Sequence[Record], now_ms: int) -> int:
+    def append(self, container: int, records: Sequence[Record], now: Now) -> int:
         """Keep messages; returns the first sequence number, the rest follow on.
 
         A record with `due_ms` is kept as scheduled, any other is active at once.
@@ -278,7 +286,7 @@ class Store(Protocol):
         container: int,
         limit: int,
         until_ms: int,
-        now_ms: int,
+        now: Now,
         session: SessionGrant | None = None,
     ) -> tuple[int, list[Stored]]:
         """Lock up to `limit` ready messages in order; returns one nonce for all.
@@ -291,7 +299,7 @@ class Store(Protocol):
         self,
         container: int,
         limit: int,
-        now_ms: int,
+        now: Now,
         session: SessionGrant | None = None,
     ) -> list[Stored]:
         """Remove up to `limit` ready messages in order and return them."""
@@ -300,38 +308,36 @@ class Store(Protocol):
         """The messages with these numbers, in that order; missing ones left out."""
 
     def peek(
-        self, container: int, start: int, limit: int, now_ms: int, session: str | None
+        self, container: int, start: int, limit: int, now: Now, session: str | None
     ) -> list[Stored]:
         """Messages in any state from sequence `start` on, expired ones left out."""
 
-    def lock_deferred(self, ids: Sequence[int], until_ms: int, now_ms: int) -> int:
+    def lock_deferred(self, ids: Sequence[int], until_ms: int, now: Now) -> int:
         """Lock deferred, unlocked messages; returns the nonce.
 
         Raises `MessageNotFound` if one is missing, not deferred or locked.
         """
 
-    def held(self, lock: Lock, now_ms: int) -> Stored | None:
+    def held(self, lock: Lock, now: Now) -> Stored | None:
         """The message, if the lock is held."""
 
-    def holding(self, locks: Sequence[Lock], now_ms: int) -> list[bool]:
+    def holding(self, locks: Sequence[Lock], now: Now) -> list[bool]:
         """Whether each lock is held; reads no message."""
 
-    def renew(self, lock: Lock, until_ms: int, now_ms: int) -> bool:
+    def renew(self, lock: Lock, until_ms: int, now: Now) -> bool:
         """Move the end of a held lock; False if it is not held."""
 
-    def complete(self, locks: Sequence[Lock], now_ms: int) -> list[bool]:
+    def complete(self, locks: Sequence[Lock], now: Now) -> list[bool]:
         """Remove messages whose locks are held; False for each that is not."""
 
-    def release(
-        self, locks: Sequence[Lock], now_ms: int, count: bool
-    ) -> list[EndedLock]:
+    def release(self, locks: Sequence[Lock], now: Now, count: bool) -> list[EndedLock]:
         """Give held locks back; `count` raises the delivery count by one.
 
         Locks that are not held are left out of the answer. Active messages are ready
         again at their place; deferred ones stay deferred.
         """
 
-    def defer(self, lock: Lock, now_ms: int) -> bool:
+    def defer(self, lock: Lock, now: Now) -> bool:
         """Set a held message aside: unlocked, to be had by its number alone."""
 
     def replace(self, id: int, head: bytes, bare: bytes) -> None:
@@ -345,31 +351,37 @@ class Store(Protocol):
 
     # -- time ------------------------------------------------------------------
 
-    def end_locks(self, now_ms: int, limit: int) -> list[EndedLock]:
+    def end_locks(self, now: Now, limit: int) -> list[EndedLock]:
         """Give back locks of single messages that have ended, with the count raised."""
 
-    def end_sessions(self, now_ms: int, limit: int) -> list[SessionEnded]:
+    def end_sessions(self, now: Now, limit: int) -> list[SessionEnded]:
         """Session locks that have ended, with the messages that came back.
 
         Each is released as by `release_session` with the count raised.
         """
 
-    def expired(self, now_ms: int, limit: int) -> list[Stored]:
+    def expired(self, now: Now, limit: int) -> list[Stored]:
         """Messages past their time that are not locked; the caller removes them."""
 
-    def due(self, now_ms: int, limit: int) -> list[Stored]:
+    def due(self, now: Now, limit: int) -> list[Stored]:
         """Scheduled messages whose time has come; the caller moves them."""
 
-    def forget_duplicates(self, now_ms: int) -> None:
+    def forget_duplicates(self, now: Now) -> None:
         """Drop duplicate history that has ended."""
 
-    def next_time_ms(self) -> int | None:
-        """When the next lock, session, message or schedule ends; None if never."""
+    def next_wait_ms(self, now: Now) -> int | None:
+        """How long until a lock, session, message or schedule ends; None if never.
+
+        Not above 0 if one has ended already.
+        """
+
+    def cut_locks(self, until_ms: int) -> None:
+        """Let no lock of a message or session end after this time."""
 
     # -- sessions --------------------------------------------------------------
 
     def accept_session(
-        self, container: int, name: str | None, until_ms: int, now_ms: int
+        self, container: int, name: str | None, until_ms: int, now: Now
     ) -> SessionGrant | None:
         """Lock a session. By name also if it has no messages.
 
@@ -378,21 +390,21 @@ class Store(Protocol):
         """
 
     def renew_session(
-        self, container: int, session: SessionGrant, until_ms: int, now_ms: int
+        self, container: int, session: SessionGrant, until_ms: int, now: Now
     ) -> bool: ...
 
-    def session_held(self, container: int, session: SessionGrant, now_ms: int) -> bool:
+    def session_held(self, container: int, session: SessionGrant, now: Now) -> bool:
         """Whether this grant still holds (its own `until_ms` is not looked at)."""
 
     def release_session(
-        self, container: int, session: SessionGrant, now_ms: int, count: bool
+        self, container: int, session: SessionGrant, now: Now, count: bool
     ) -> list[EndedLock]:
         """End a session lock; its locked messages are ready again, in order."""
 
     def session_state(self, container: int, name: str) -> bytes | None: ...
 
     def put_session_state(
-        self, container: int, name: str, state: bytes | None, now_ms: int
+        self, container: int, name: str, state: bytes | None, now: Now
     ) -> None: ...
 
     def sessions(
@@ -403,12 +415,12 @@ class Store(Protocol):
     # -- duplicates and counts ---------------------------------------------------
 
     def remember(
-        self, container: int, keys: Sequence[str], until_ms: int, now_ms: int
+        self, container: int, keys: Sequence[str], until_ms: int, now: Now
     ) -> list[bool]:
         """Note message ids; True where the id was new within its window."""
 
     def counts(self, container: int) -> Counts:
         """Exact, also between `begin` and `commit`; costs no query."""
 
-    def touch(self, container: int, now_ms: int) -> None:
+    def touch(self, container: int, now: Now) -> None:
         """Note that the container was used."""

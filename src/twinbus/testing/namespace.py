@@ -166,14 +166,16 @@ class ServedNamespace:
     def create_queue(self, name: str, **settings: Any) -> str:
         """Create a queue and return its name; settings are those of a config file."""
         [queue] = _parse({"queues": [{"name": name, **settings}]}).queues
-        self.run(lambda names, turn: names.entities.create(queue, turn.now_ms))
+        self.run(lambda names, turn: names.entities.create(queue, turn.now.wall_ms))
         return name
 
     def create_topic(self, name: str, **settings: Any) -> str:
         """Create a topic and return its name."""
         [topic] = _parse({"topics": [{"name": name, **settings}]}).topics
         description = topic.description
-        self.run(lambda names, turn: names.entities.create(description, turn.now_ms))
+        self.run(
+            lambda names, turn: names.entities.create(description, turn.now.wall_ms)
+        )
         for subscription in settings.get("subscriptions", ()):
             given = _entity(subscription)
             self.create_subscription(name, given.pop("name"), **given)
@@ -189,7 +191,7 @@ class ServedNamespace:
 
         def create(namespace: Namespace, turn: Turn) -> None:
             entities = namespace.entities
-            now_ms = turn.now_ms
+            now_ms = turn.now.wall_ms
             entity = entities.create(subscription.description, now_ms)
             if settings.get("rules"):
                 entities.remove_rule(entity, DEFAULT_RULE_NAME, now_ms)
@@ -269,7 +271,7 @@ def serve_namespace(
     that keeps its certificates, so that the next namespace need not make new ones.
     """
     config = _config(entities, name)
-    clock = ManualClock(SystemClock().now_ms()) if manual_clock else None
+    clock = ManualClock(SystemClock().now().wall_ms) if manual_clock else None
     listen = ListenOptions("127.0.0.1", dict.fromkeys(KINDS, 0))
     with tempfile.TemporaryDirectory(prefix="twinbus-") as folder:
         options = ServerOptions(

@@ -347,7 +347,7 @@ class Namespaces:
     async def create(self, server: RawServer, queue: QueueDescription) -> None:
         """Make a queue."""
         await server.host.run(
-            lambda namespace, turn: namespace.entities.create(queue, turn.now_ms)
+            lambda namespace, turn: namespace.entities.create(queue, turn.now.wall_ms)
         )
 
 

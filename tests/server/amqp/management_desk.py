@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+from twinbus.clock import Now
 from twinbus.core.entity import (
     QueueDescription,
     SubscriptionDescription,
@@ -127,7 +128,7 @@ class Desk:
         self.asker = Asker()
         self.now_ms = NOW
         # The turn of the last request.
-        self.turn = Turn(NOW)
+        self.turn = Turn(Now.at(NOW))
         self.queue = self.make(QueueDescription("orders", lock_duration_ms=LOCK_MS))
         self.sessions = self.make(
             QueueDescription(
@@ -156,7 +157,7 @@ class Desk:
         asked = request(operation, body)
         try:
             self.asker.authorize(find_operation(asked), address)
-            self.turn = Turn(self.now_ms)
+            self.turn = Turn(Now.at(self.now_ms))
             reply = perform(
                 self.namespace, address, asked, self.asker.grants, self.turn
             )
@@ -177,7 +178,9 @@ class Desk:
 
     def send(self, *texts: str, to: Entity | None = None, **fields: Any) -> list[int]:
         incoming = [sections.parse(message(text, **fields)) for text in texts]
-        return list(self.namespace.send(to or self.queue, incoming, Turn(self.now_ms)))
+        return list(
+            self.namespace.send(to or self.queue, incoming, Turn(Now.at(self.now_ms)))
+        )
 
     def receive(
         self, count: int = 10, container: int | None = None
@@ -188,7 +191,7 @@ class Desk:
             self.queue.id if container is None else container,
             count,
             until_ms,
-            self.now_ms,
+            Now.at(self.now_ms),
         )
         return [(uuid_of(Lock(stored.id, nonce)), stored) for stored in found]
 
@@ -203,14 +206,16 @@ class Desk:
         """Lock a session for the asking connection."""
         container = self.sessions.id
         until_ms = self.now_ms + LOCK_MS
-        grant = self.store.accept_session(container, name, until_ms, self.now_ms)
+        grant = self.store.accept_session(
+            container, name, until_ms, Now.at(self.now_ms)
+        )
         assert grant is not None
         self.asker.grants[container, name] = grant
         return grant
 
     def receive_session(self, grant: SessionGrant) -> list[tuple[UUID, Stored]]:
         container = self.sessions.id
-        nonce, found = self.store.lock(container, 10, 0, self.now_ms, grant)
+        nonce, found = self.store.lock(container, 10, 0, Now.at(self.now_ms), grant)
         return [(uuid_of(Lock(stored.id, nonce)), stored) for stored in found]
 
     def active(self, container: int | None = None) -> int:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.server.raw import RawClient
 from twinbus import limits
-from twinbus.clock import ManualClock
+from twinbus.clock import ManualClock, Now
 from twinbus.core.entity import (
     QueueDescription,
     SubscriptionDescription,
@@ -103,9 +103,11 @@ def test_a_duplicate_gets_no_number_of_another() -> None:
     entity = namespace.entities.get(EntityPath("orders"))
     store.begin()
     due_ms = NOW_MS + 60_000
-    namespace.send(entity, [scheduled("a", due_ms)], Turn(NOW_MS))
-    (innocent,) = namespace.send(entity, [scheduled("b", due_ms)], Turn(NOW_MS))
-    (duplicate,) = namespace.send(entity, [scheduled("a", due_ms)], Turn(NOW_MS))
+    namespace.send(entity, [scheduled("a", due_ms)], Turn(Now.at(NOW_MS)))
+    (innocent,) = namespace.send(entity, [scheduled("b", due_ms)], Turn(Now.at(NOW_MS)))
+    (duplicate,) = namespace.send(
+        entity, [scheduled("a", due_ms)], Turn(Now.at(NOW_MS))
+    )
     assert duplicate != innocent
     assert not namespace.cancel(entity, [duplicate])
     assert store.counts(entity.id).scheduled == 2
@@ -122,12 +124,12 @@ def test_transfers_that_failed_count_for_the_quota() -> None:
     )
     entity = namespace.entities.get(EntityPath("orders"))
     store.begin()
-    namespace.delete(EntityPath("away"), Turn(NOW_MS))
+    namespace.delete(EntityPath("away"), Turn(Now.at(NOW_MS)))
     payload = sections.encode_message(bytes(200_000))
     for _ in range(5):
-        namespace.send(entity, [sections.parse(payload)], Turn(NOW_MS))
+        namespace.send(entity, [sections.parse(payload)], Turn(Now.at(NOW_MS)))
     with pytest.raises(QuotaExceeded):
-        namespace.send(entity, [sections.parse(payload)], Turn(NOW_MS))
+        namespace.send(entity, [sections.parse(payload)], Turn(Now.at(NOW_MS)))
     assert store.counts(entity.id + TRANSFER_DEAD_LETTER).active == 5
     store.commit()
 
@@ -150,7 +152,7 @@ def test_forwarding_between_topics_is_bounded(monkeypatch: pytest.MonkeyPatch) -
     payload = sections.encode_message(b"x")
     for _ in range(2):
         entity = entities.get(EntityPath("a"))
-        namespace.send(entity, [sections.parse(payload)], Turn(NOW_MS))
+        namespace.send(entity, [sections.parse(payload)], Turn(Now.at(NOW_MS)))
     kept = sum(
         store.counts(entity.id + TRANSFER_DEAD_LETTER).active for entity in entities
     )
@@ -168,7 +170,9 @@ def test_invalid_message_ids_are_refused(message_id: object) -> None:
     properties = encode(Described(ULong(sections.PROPERTIES), [message_id]))
     body = encode(Described(ULong(sections.DATA), b"x"))
     with pytest.raises(InvalidField):
-        namespace.check_send(entity, [sections.parse(properties + body)], Turn(NOW_MS))
+        namespace.check_send(
+            entity, [sections.parse(properties + body)], Turn(Now.at(NOW_MS))
+        )
 
 
 def test_message_ids_are_forgotten_after_a_wrong_clock() -> None:
@@ -178,9 +182,9 @@ def test_message_ids_are_forgotten_after_a_wrong_clock() -> None:
     namespace = provisioned(store, description)
     entity = namespace.entities.get(EntityPath("orders"))
     store.begin()
-    namespace.tick(Turn(NOW_MS + 365 * 86_400_000))
-    namespace.send(entity, [scheduled("a", 0)], Turn(NOW_MS))
-    namespace.tick(Turn(NOW_MS + 700_000))
+    namespace.tick(Turn(Now(NOW_MS, NOW_MS + 365 * 86_400_000)))
+    namespace.send(entity, [scheduled("a", 0)], Turn(Now.at(NOW_MS)))
+    namespace.tick(Turn(Now.at(NOW_MS + 700_000)))
     store.commit()
     rows = store._connection.execute("SELECT count(*) FROM duplicate").fetchone()
     assert rows == (0,)
@@ -198,7 +202,7 @@ async def test_a_message_taken_at_the_deadline_is_received() -> None:
     assert timer is not None
 
     def send(space: Namespace, turn: Turn) -> None:
-        space.store.append(entity.id, [Record(b"", b"")], turn.now_ms)
+        space.store.append(entity.id, [Record(b"", b"")], turn.now)
         turn.ready.add(entity.id)
         # The time is over while the turn that takes the message is committed.
         host._loop.call_soon(timer._run)
@@ -235,8 +239,8 @@ def test_odd_annotations_are_shown_all_the_same() -> None:
     annotated = encode(Described(ULong(sections.MESSAGE_ANNOTATIONS), odd))
     head = sections.parse(annotated).head()
     store.begin()
-    store.append(entity.id, [Record(head, bare)], NOW_MS)
-    (stored,) = store.take(entity.id, 1, NOW_MS)
+    store.append(entity.id, [Record(head, bare)], Now.at(NOW_MS))
+    (stored,) = store.take(entity.id, 1, Now.at(NOW_MS))
     store.commit()
     shown = Shown(stored, None, 0)
     assert shown.body == b"body"

@@ -141,7 +141,7 @@ async def test_a_failing_turn_fails_its_commands_and_the_next_goes_on(
     sender = await client.sender(session, "q")
 
     def broken(namespace: Namespace, turn: Turn) -> None:
-        raise ZeroDivisionError(f"{namespace.name} {turn.now_ms}")
+        raise ZeroDivisionError(f"{namespace.name} {turn.now.wall_ms}")
 
     failing = asyncio.ensure_future(server.host.run(broken))
     outcome = await client.send(sender, sections.encode_message(b"a"))

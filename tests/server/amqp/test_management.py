@@ -24,6 +24,7 @@ from tests.server.amqp.management_desk import (
     uuids,
 )
 from twinbus import errors, limits
+from twinbus.clock import Now
 from twinbus.core.entity import ActiveStatus, QueueDescription
 from twinbus.core.rights import Operation
 from twinbus.server.amqp.management.operations import ManagementReply, refusal
@@ -148,7 +149,7 @@ def test_a_disabled_entity_refuses_its_direction(desk: Desk) -> None:
         (ActiveStatus.DISABLED, 403, 403),
     ):
         changed = dataclasses.replace(description, status=status)
-        desk.namespace.entities.update(changed, Turn(NOW))
+        desk.namespace.entities.update(changed, Turn(Now.at(NOW)))
         later = {"messages": [{"message": message("a", due_ms=NOW + 5)}]}
 
         assert desk.ask("peek-message", peeking(start=2)).status == peek

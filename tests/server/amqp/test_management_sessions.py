@@ -15,6 +15,7 @@ from tests.server.amqp.management_desk import (
     shown,
 )
 from twinbus import limits
+from twinbus.clock import Now
 from twinbus.wire.types import ARRAY_STRING, Array, Int, Timestamp
 
 SESSION_LOST = "com.microsoft:session-lock-lost"
@@ -49,7 +50,7 @@ def test_a_renewed_session_lasts_from_now_on(desk: Desk) -> None:
     assert known is not None
     assert known.until_ms == desk.now_ms + LOCK_MS
     desk.now_ms += LOCK_MS - 1
-    assert desk.store.session_held(desk.sessions.id, known, desk.now_ms)
+    assert desk.store.session_held(desk.sessions.id, known, Now.at(desk.now_ms))
 
 
 def test_state_is_kept_and_taken_away(desk: Desk) -> None:

@@ -22,6 +22,7 @@ from tests.server.amqp.management_desk import (
     uuids,
 )
 from twinbus import limits
+from twinbus.clock import Now
 from twinbus.core.entity import QueueDescription
 from twinbus.errors import PeerError
 from twinbus.store.base import Record
@@ -176,7 +177,7 @@ def test_a_message_that_cannot_be_read_is_not_lost_half_way(
     desk: Desk, status: str
 ) -> None:
     desk.send("a")
-    desk.store.append(desk.queue.id, [Record(b"", BROKEN)], NOW)
+    desk.store.append(desk.queue.id, [Record(b"", BROKEN)], Now.at(NOW))
     tokens = [token for token, _ in desk.receive()]
 
     reply = desk.ask("update-disposition", disposition(status, *tokens))

@@ -218,7 +218,7 @@ async def test_a_rotation_that_the_disk_did_not_take_did_not_happen(
     def fails(namespace: Namespace, turn: Turn) -> None:
         namespace.change_rules(
             lambda store: keys.regenerate_key(
-                store, ROOT, turn.now_ms, secondary=False
+                store, ROOT, turn.now.wall_ms, secondary=False
             ),
             turn,
         )
@@ -277,7 +277,7 @@ async def test_a_claim_on_a_deleted_queue_does_not_reach_its_successor(
     assert (await site.ask("DELETE", "/q2")).status == 200
     queue = QueueDescription("q2")
     await site.server.host.run(
-        lambda namespace, turn: namespace.entities.create(queue, turn.now_ms)
+        lambda namespace, turn: namespace.entities.create(queue, turn.now.wall_ms)
     )
 
     assert is_refused(await sender(client, "q2"))

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from twinbus.clock import Now
 from twinbus.core.entity import (
     QueueDescription,
     SubscriptionDescription,
@@ -54,7 +55,7 @@ def test_a_topic_goes_with_its_subscriptions(entities: Entities) -> None:
     entities.create(TopicDescription("t"), 1)
     entities.create(SubscriptionDescription("t", "s"), 1)
 
-    entities.delete(parse_address("t"), Turn(0))
+    entities.delete(parse_address("t"), Turn(Now.at(0)))
 
     assert len(entities) == 0
 
@@ -69,7 +70,9 @@ def test_settings_fixed_at_creation_cannot_be_changed(entities: Entities) -> Non
     assert isinstance(queue.description, QueueDescription)
 
     with pytest.raises(CallerError):
-        entities.update(replace(queue.description, requires_session=True), Turn(2))
+        entities.update(
+            replace(queue.description, requires_session=True), Turn(Now.at(2))
+        )
 
 
 def test_a_reload_keeps_objects_and_reads_their_descriptions(
@@ -127,12 +130,12 @@ def test_rules_have_times_wherever_they_come_from(entities: Entities) -> None:
     queue = entities.create(QueueDescription("q", authorization_rules=(rule,)), 1000)
     assert isinstance(queue.description, QueueDescription)
 
-    turn = Turn(2000)
+    turn = Turn(Now.at(2000))
     entities.update(replace(queue.description, max_delivery_count=3), turn)
     unchanged, same = turn.rules_changed, times(queue)
     wider = replace(rule, rights=Right.MANAGE)
     other = replace(rule, name="other")
-    turn = Turn(3000)
+    turn = Turn(Now.at(3000))
     entities.update(
         replace(queue.description, authorization_rules=(wider, other)), turn
     )

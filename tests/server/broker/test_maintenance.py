@@ -126,7 +126,7 @@ async def test_a_purge_takes_messages_in_every_state(
     late = await client.wait(Answered)
     assert isinstance(late.state, Rejected)
     server.advance(120_000)
-    assert await server.host.run(lambda _, turn: turn.now_ms) > 0
+    assert await server.host.run(lambda _, turn: turn.now.wall_ms) > 0
     assert held(server, "q") == (0, 0, 0)
 
 
@@ -184,7 +184,7 @@ async def test_a_reset_leaves_what_the_configuration_makes(
     await fill(client, session, server.clock.now_ms() + 60_000)
     made = QueueDescription("made-by-a-test")
     await server.host.run(
-        lambda namespace, turn: namespace.entities.create(made, turn.now_ms)
+        lambda namespace, turn: namespace.entities.create(made, turn.now.wall_ms)
     )
 
     await server.host.run(

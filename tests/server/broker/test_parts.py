@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from twinbus.clock import Now
 from twinbus.core.entity import (
     QueueDescription,
     SubscriptionDescription,
@@ -37,15 +38,15 @@ NOW_MS = 1_700_000_000_000
 class BreakingStore(SqliteStore):
     """A store that raises after it has done something to a marked message."""
 
-    def append(self, container: int, records: Any, now_ms: int) -> int:
-        number = super().append(container, records, now_ms)
+    def append(self, container: int, records: Any, now: Now) -> int:
+        number = super().append(container, records, now)
         if any(b"break" in record.bare for record in records):
             raise ZeroDivisionError("by append")
         return number
 
-    def complete(self, locks: Any, now_ms: int) -> list[bool]:
-        held = [self.held(lock, now_ms) for lock in locks]
-        results = super().complete(locks, now_ms)
+    def complete(self, locks: Any, now: Now) -> list[bool]:
+        held = [self.held(lock, now) for lock in locks]
+        results = super().complete(locks, now)
         if any(stored is not None and b"stuck" in stored.bare for stored in held):
             raise ZeroDivisionError("by complete")
         return results
@@ -82,7 +83,7 @@ def send(entity: Entity, *bodies: bytes) -> Send:
 
 
 def turn_of(namespace: Namespace, *commands: Any, **work: Any) -> TurnOutcome:
-    return run(namespace, Work(NOW_MS, commands, **work))
+    return run(namespace, Work(Now.at(NOW_MS), commands, **work))
 
 
 def everything(namespace: Namespace) -> object:
@@ -112,9 +113,9 @@ Change = Callable[[Namespace, Turn], object]
 CHANGES: dict[str, Change] = {
     "send": lambda n, t: n.send(n.entities.get(EntityPath("q")), [message(b"a")], t),
     "publish": lambda n, t: n.send(n.entities.get(EntityPath("t")), [message(b"a")], t),
-    "create": lambda n, t: n.entities.create(QueueDescription("new"), t.now_ms),
+    "create": lambda n, t: n.entities.create(QueueDescription("new"), t.now.wall_ms),
     "subscribe": lambda n, t: n.entities.create(
-        SubscriptionDescription("t", "more"), t.now_ms
+        SubscriptionDescription("t", "more"), t.now.wall_ms
     ),
     "update": lambda n, t: n.entities.update(
         QueueDescription("q", authorization_rules=(RULE,)), t
@@ -124,13 +125,13 @@ CHANGES: dict[str, Change] = {
     "add a rule": lambda n, t: n.entities.add_rule(
         n.entities.get(EntityPath("t", "s")),
         RuleDescription("mine", TrueFilter()),
-        t.now_ms,
+        t.now.wall_ms,
     ),
     "remove a rule": lambda n, t: n.entities.remove_rule(
-        n.entities.get(EntityPath("t", "s")), "$Default", t.now_ms
+        n.entities.get(EntityPath("t", "s")), "$Default", t.now.wall_ms
     ),
     "authorization rules": lambda n, t: n.change_rules(
-        lambda store: keys.put_rule(store, "mine", Right.SEND, t.now_ms), t
+        lambda store: keys.put_rule(store, "mine", Right.SEND, t.now.wall_ms), t
     ),
 }
 
@@ -188,7 +189,7 @@ def test_one_settlement_of_a_run_fails_alone(
     namespace: Namespace, queue: Entity
 ) -> None:
     turn_of(namespace, send(queue, b"a", b"stuck", b"c"))
-    nonce, held = namespace.store.lock(queue.id, 3, NOW_MS + 60_000, NOW_MS)
+    nonce, held = namespace.store.lock(queue.id, 3, NOW_MS + 60_000, Now.at(NOW_MS))
     settle = Settle(queue.id, False, None)
     settle.items.append((Accepted(), [Lock(stored.id, nonce) for stored in held]))
 
@@ -228,10 +229,10 @@ def test_one_kind_of_the_tick_fails_alone(
         raise ZeroDivisionError
 
     turn_of(namespace, send(queue, b"a"))
-    namespace.store.lock(queue.id, 1, NOW_MS + 1, NOW_MS)
+    namespace.store.lock(queue.id, 1, NOW_MS + 1, Now.at(NOW_MS))
     monkeypatch.setattr(namespace.store, "end_sessions", breaks)
 
-    outcome = run(namespace, Work(NOW_MS + 2, tick=True))
+    outcome = run(namespace, Work(Now.at(NOW_MS + 2), tick=True))
 
     assert outcome.effects.ready == {queue.id}
     assert sum(namespace.defects.values()) == 1

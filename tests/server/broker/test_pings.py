@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from twinbus.clock import Now
 from twinbus.core.entity import ActiveStatus, QueueDescription
 from twinbus.core.names import EntityPath
 from twinbus.errors import (
@@ -78,7 +79,7 @@ def written_bytes(namespace: Namespace, tmp_path: Path, *commands: Send) -> int:
     log = tmp_path / f"{FILE_NAME}-wal"
     before = log.stat().st_size
     namespace.store.begin()
-    run(namespace, Work(NOW_MS, commands))
+    run(namespace, Work(Now.at(NOW_MS), commands))
     namespace.store.commit()
     return log.stat().st_size - before
 
@@ -108,7 +109,7 @@ def test_a_ping_after_one_that_was_undone_writes_again(
         names.send(queue, [large], turn)
 
     namespace.store.begin()
-    outcome = run(namespace, Work(NOW_MS, [fails, send(queue, [ping(2)])]))
+    outcome = run(namespace, Work(Now.at(NOW_MS), [fails, send(queue, [ping(2)])]))
     probed = namespace.store.counts(PROBE).last_sequence
     namespace.store.commit()
 
@@ -147,12 +148,14 @@ def test_a_ping_is_refused_like_an_empty_send(
     entity = namespace.entities.get(EntityPath(name))
     if first is not None:
         namespace.store.begin()
-        assert run(namespace, Work(NOW_MS, [send(entity, first)])).answers == [{}]
+        assert run(namespace, Work(Now.at(NOW_MS), [send(entity, first)])).answers == [
+            {}
+        ]
         namespace.store.commit()
 
     namespace.store.begin()
     commands = [send(entity, [ping()]), send(entity, [message(b"")])]
-    pinged, sent = run(namespace, Work(NOW_MS, commands)).answers
+    pinged, sent = run(namespace, Work(Now.at(NOW_MS), commands)).answers
     namespace.store.rollback()
 
     refused: list[TwinbusError] = [pinged[0], sent[0]]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from twinbus.clock import Now
 from twinbus.core.names import EntityPath
 from twinbus.errors import ConfigError
 from twinbus.server.broker import keys
@@ -47,7 +48,7 @@ FULL = """
 
 
 def test_everything_in_the_file_is_made(namespace: Namespace) -> None:
-    provision(namespace, config(FULL), Turn(NOW_MS))
+    provision(namespace, config(FULL), Turn(Now.at(NOW_MS)))
 
     assert entity_names(namespace) == {
         "orders",
@@ -64,10 +65,10 @@ def test_everything_in_the_file_is_made(namespace: Namespace) -> None:
 
 
 def test_applying_twice_changes_nothing(namespace: Namespace) -> None:
-    provision(namespace, config(FULL), Turn(NOW_MS))
+    provision(namespace, config(FULL), Turn(Now.at(NOW_MS)))
     before = namespace.store.entities()
 
-    provision(namespace, config(FULL), Turn(NOW_MS + 1000))
+    provision(namespace, config(FULL), Turn(Now.at(NOW_MS + 1000)))
 
     assert namespace.store.entities() == before
 
@@ -75,11 +76,11 @@ def test_applying_twice_changes_nothing(namespace: Namespace) -> None:
 def test_only_settings_that_differ_are_changed(
     namespace: Namespace,
 ) -> None:
-    provision(namespace, config(FULL), Turn(NOW_MS))
+    provision(namespace, config(FULL), Turn(Now.at(NOW_MS)))
     provision(
         namespace,
         config("queues: [{name: other, lock_duration: PT7S}]"),
-        Turn(NOW_MS + 1),
+        Turn(Now.at(NOW_MS + 1)),
     )
 
     assert namespace.entities.get(EntityPath("other")).lock_ms == 7000
@@ -89,11 +90,11 @@ def test_only_settings_that_differ_are_changed(
 def test_rules_of_a_known_subscription_are_added_and_changed(
     namespace: Namespace,
 ) -> None:
-    provision(namespace, config(FULL), Turn(NOW_MS))
+    provision(namespace, config(FULL), Turn(Now.at(NOW_MS)))
     text = """topics: [{name: events, subscriptions: [{name: big, rules: [
         {name: r, filter: {sql: 'a > 2'}}, {name: s, filter: {'false': {}}}]}]}]"""
 
-    provision(namespace, config(text), Turn(NOW_MS + 1))
+    provision(namespace, config(text), Turn(Now.at(NOW_MS + 1)))
 
     rules = namespace.entities.get(EntityPath("events", "big")).rules
     assert list(rules) == ["r", "s"]
@@ -102,7 +103,7 @@ def test_rules_of_a_known_subscription_are_added_and_changed(
 
 
 def test_a_rule_that_a_client_added_survives(namespace: Namespace) -> None:
-    provision(namespace, config(FULL), Turn(NOW_MS))
+    provision(namespace, config(FULL), Turn(Now.at(NOW_MS)))
     subscription = namespace.entities.get(EntityPath("events", "all"))
     (read,) = config(
         "topics: [{name: t, subscriptions: [{name: s, rules: [{name: mine}]}]}]"
@@ -110,7 +111,7 @@ def test_a_rule_that_a_client_added_survives(namespace: Namespace) -> None:
     mine = read.subscriptions[0].rules[0]
     namespace.entities.add_rule(subscription, mine, NOW_MS)
 
-    provision(namespace, config(FULL), Turn(NOW_MS + 1))
+    provision(namespace, config(FULL), Turn(Now.at(NOW_MS + 1)))
 
     assert sorted(subscription.rules) == ["$default", "mine"]
 
@@ -135,7 +136,7 @@ def test_a_rule_that_a_client_added_survives(namespace: Namespace) -> None:
 def test_an_impossible_change_is_refused_with_the_name(
     namespace: Namespace, before: str, after: str, problem: str
 ) -> None:
-    provision(namespace, config(before or "queues: []"), Turn(NOW_MS))
+    provision(namespace, config(before or "queues: []"), Turn(Now.at(NOW_MS)))
 
     with pytest.raises(ConfigError, match=problem):
-        provision(namespace, config(after), Turn(NOW_MS))
+        provision(namespace, config(after), Turn(Now.at(NOW_MS)))

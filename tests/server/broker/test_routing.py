@@ -6,6 +6,7 @@ import logging
 
 import pytest
 
+from twinbus.clock import Now
 from twinbus.core.entity import SubscriptionDescription, TopicDescription
 from twinbus.core.filters import MessageView, SqlFilter, SqlRuleAction
 from twinbus.core.rule import RuleDescription
@@ -44,10 +45,12 @@ class Topic:
         payload = sections.encode_message(b"x", {sections.MESSAGE_ID: "m"})
         message = sections.parse(payload)
         message.bare = parts.with_application_properties(message.bare, properties)
-        self.namespace.send(self.topic, [message], Turn(NOW_MS))
+        self.namespace.send(self.topic, [message], Turn(Now.at(NOW_MS)))
 
     def kept(self, which: int = 0) -> list[Stored]:
-        return self.store.peek(self.subscription.id + which, 1, 10, NOW_MS, None)
+        return self.store.peek(
+            self.subscription.id + which, 1, 10, Now.at(NOW_MS), None
+        )
 
     def received(self) -> dict[str, object]:
         """The properties of the only copy."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.server.desk import BODY, desk_at
-from twinbus.clock import ManualClock
+from twinbus.clock import ManualClock, Now
 from twinbus.core.entity import (
     QueueDescription,
     SubscriptionDescription,
@@ -43,8 +43,8 @@ class DefectiveStore(SqliteStore):
 
     defects: dict[int, Exception]
 
-    def append(self, container: int, records: Sequence[Record], now_ms: int) -> int:
-        first = super().append(container, records, now_ms)
+    def append(self, container: int, records: Sequence[Record], now: Now) -> int:
+        first = super().append(container, records, now)
         self._break(container)
         return first
 
@@ -80,10 +80,10 @@ class Bench:
         fields = {sections.MESSAGE_ID: name}
         message = sections.parse(sections.encode_message(b"x", fields))
         message.scheduled_ms = due_ms
-        self.namespace.send(entity, [message], Turn(NOW_MS))
+        self.namespace.send(entity, [message], Turn(Now.at(NOW_MS)))
 
     def kept(self, entity: Entity, which: int = 0) -> list[Stored]:
-        return self.store.peek(entity.id + which, 1, 10, LATER_MS, None)
+        return self.store.peek(entity.id + which, 1, 10, Now.at(LATER_MS), None)
 
     def set_aside(self, entity: Entity, which: int = DEAD_LETTER) -> str:
         """The description of the only message that was set aside."""
@@ -109,7 +109,7 @@ def test_a_message_of_a_topic_goes_to_its_transfer_dead_letter_queue(
     bench.send(topic, "bad", LATER_MS)
     bench.send(queue, "good", LATER_MS)
     bench.breaks(second)
-    turn = Turn(LATER_MS)
+    turn = Turn(Now.at(LATER_MS))
 
     bench.namespace.tick(turn)
 
@@ -124,7 +124,7 @@ def test_a_message_of_a_topic_goes_to_its_transfer_dead_letter_queue(
     assert len(bench.kept(queue)) == 1
     waiting = {queue.id, topic.id + TRANSFER_DEAD_LETTER}
     assert turn.ready == waiting
-    assert bench.namespace.next_tick_ms() is None
+    assert bench.namespace.next_tick_ms(turn.now) is None
 
 
 def test_a_message_of_a_queue_goes_to_its_dead_letter_queue(bench: Bench) -> None:
@@ -132,7 +132,7 @@ def test_a_message_of_a_queue_goes_to_its_dead_letter_queue(bench: Bench) -> Non
     bench.send(queue, "bad", LATER_MS)
     bench.breaks(queue)
 
-    bench.namespace.tick(Turn(LATER_MS))
+    bench.namespace.tick(Turn(Now.at(LATER_MS)))
 
     assert "ZeroDivisionError" in bench.set_aside(queue)
     assert queue.dead_lettered == 1
@@ -147,7 +147,7 @@ def expire(bench: Bench, entity: Entity) -> None:
 def wear_out(bench: Bench, entity: Entity) -> None:
     """The lock of the message ends, once too often."""
     bench.send(entity, "bad")
-    bench.store.lock(entity.id, 1, NOW_MS + 5_000, NOW_MS)
+    bench.store.lock(entity.id, 1, NOW_MS + 5_000, Now.at(NOW_MS))
 
 
 @pytest.mark.parametrize("end", [expire, wear_out])
@@ -169,7 +169,7 @@ def test_a_dead_letter_that_cannot_be_forwarded_stays(
     queue = bench.make(description)
     end(bench, queue)
 
-    bench.namespace.tick(Turn(LATER_MS))
+    bench.namespace.tick(Turn(Now.at(LATER_MS)))
 
     assert "could not be dead-lettered. Zero" in bench.set_aside(queue)
     assert queue.dead_lettered == 1
@@ -184,7 +184,7 @@ def test_a_fault_of_the_store_fails_the_turn(bench: Bench) -> None:
     bench.breaks(queue, StoreFault("the disk is gone"))
 
     with pytest.raises(StoreFault):
-        bench.namespace.tick(Turn(LATER_MS))
+        bench.namespace.tick(Turn(Now.at(LATER_MS)))
 
 
 def test_an_idle_entity_that_cannot_be_deleted_stays_as_it_is(bench: Bench) -> None:
@@ -192,7 +192,7 @@ def test_an_idle_entity_that_cannot_be_deleted_stays_as_it_is(bench: Bench) -> N
     below = bench.make(SubscriptionDescription("t", "s"))
     other = bench.make(QueueDescription("q", auto_delete_on_idle_ms=IDLE_MS))
     bench.breaks(topic)
-    turn = Turn(NOW_MS + IDLE_MS)
+    turn = Turn(Now.at(NOW_MS + IDLE_MS))
 
     bench.namespace.tick(turn)
 
@@ -209,7 +209,7 @@ async def test_other_clients_are_served_in_the_same_turn(bench: Bench) -> None:
     bench.send(bad, "bad", LATER_MS)
     bench.send(good, "planned", LATER_MS)
     bench.send(good, "locked")
-    bench.store.lock(good.id, 1, NOW_MS + 5_000, NOW_MS)
+    bench.store.lock(good.id, 1, NOW_MS + 5_000, Now.at(NOW_MS))
     bench.store.commit()
     bench.breaks(bad)
     host = Host(bench.namespace, ManualClock(LATER_MS))
@@ -223,7 +223,7 @@ async def test_other_clients_are_served_in_the_same_turn(bench: Bench) -> None:
 
     bench.store.begin()
     assert bench.store.counts(good.id).active == 3
-    assert len(bench.store.lock(good.id, 9, LATER_MS + 1, LATER_MS)[1]) == 3
+    assert len(bench.store.lock(good.id, 9, LATER_MS + 1, Now.at(LATER_MS))[1]) == 3
     assert bench.set_aside(bad)
     bench.store.rollback()
     await host.close()
@@ -245,7 +245,7 @@ async def test_messages_that_a_topic_set_aside_can_be_received(tmp_path: Path) -
         def fill(namespace: Namespace, turn: Turn) -> None:
             topic = namespace.entities.get(EntityPath("events"))
             container = topic.id + TRANSFER_DEAD_LETTER
-            namespace.store.append(container, [Record(b"", BODY)], turn.now_ms)
+            namespace.store.append(container, [Record(b"", BODY)], turn.now)
 
         await desk.server.host.run(fill)
         delivery = await desk.receive("events/$Transfer/$DeadLetterQueue")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.server.conftest import reached
+from twinbus.clock import Now
 from twinbus.core.entity import QueueDescription
 from twinbus.core.names import EntityPath
 from twinbus.errors import BusyError, EntityNotFound, StoreFault
@@ -55,7 +56,7 @@ def test_commands_are_answered_in_order_and_refused_alone(
     def refused(_namespace: Namespace, _turn: Turn) -> None:
         raise BusyError
 
-    work = Work(NOW_MS, [send(queue, b"a"), refused, send(queue, b"b")])
+    work = Work(Now.at(NOW_MS), [send(queue, b"a"), refused, send(queue, b"b")])
 
     first, second, third = run(namespace, work).answers
 
@@ -69,7 +70,7 @@ def test_a_store_fault_fails_the_turn(namespace: Namespace) -> None:
         raise StoreFault("The disk is full.")
 
     with pytest.raises(StoreFault):
-        run(namespace, Work(NOW_MS, [fails]))
+        run(namespace, Work(Now.at(NOW_MS), [fails]))
 
 
 def test_a_waiting_want_is_served_in_the_turn_of_the_send(
@@ -77,7 +78,7 @@ def test_a_waiting_want_is_served_in_the_turn_of_the_send(
 ) -> None:
     wants = {queue.id: {1: want(queue)}}
 
-    outcome = run(namespace, Work(NOW_MS, [send(queue, b"a")], wants=wants))
+    outcome = run(namespace, Work(Now.at(NOW_MS), [send(queue, b"a")], wants=wants))
 
     [(served, taken)] = outcome.deliveries
     assert served is wants[queue.id][1]
@@ -91,7 +92,7 @@ def test_a_want_without_messages_waits_unless_it_asks_for_an_answer(
 ) -> None:
     wants = {queue.id: {1: want(queue), 2: want(queue, 2, answer_empty=True)}}
 
-    outcome = run(namespace, Work(NOW_MS, hungry={queue.id}, wants=wants))
+    outcome = run(namespace, Work(Now.at(NOW_MS), hungry={queue.id}, wants=wants))
 
     [(served, taken)] = outcome.deliveries
     assert served.key == 2
@@ -105,7 +106,7 @@ def test_a_closed_room_is_passed_over_and_remembers_the_container(
     waiting = want(queue)
     waiting.room.closed = True
 
-    work = Work(NOW_MS, [send(queue, b"a")], wants={queue.id: {1: waiting}})
+    work = Work(Now.at(NOW_MS), [send(queue, b"a")], wants={queue.id: {1: waiting}})
     outcome = run(namespace, work)
 
     assert outcome.deliveries == []
@@ -117,12 +118,12 @@ def test_messages_taken_for_a_lost_consumer_can_be_given_back(
 ) -> None:
     wants = {queue.id: {1: want(queue)}}
     [(_, taken)] = run(
-        namespace, Work(NOW_MS, [send(queue, b"a")], wants=wants)
+        namespace, Work(Now.at(NOW_MS), [send(queue, b"a")], wants=wants)
     ).deliveries
     back = taken.returned()
     assert back is not None
 
-    outcome = run(namespace, Work(NOW_MS, [back], wants=wants))
+    outcome = run(namespace, Work(Now.at(NOW_MS), [back], wants=wants))
 
     [(_, again)] = outcome.deliveries
     assert isinstance(again, TakenMessages)
@@ -138,7 +139,7 @@ def test_a_want_of_a_deleted_entity_is_told(
     outcome = run(
         namespace,
         Work(
-            NOW_MS,
+            Now.at(NOW_MS),
             [lambda names, turn: gone(names, turn=turn)],
             hungry={queue.id},
             wants=wants,
@@ -165,4 +166,4 @@ async def test_objects_that_are_not_plain_data_are_found_at_any_depth() -> None:
 
     for hidden in (Holder(), Holder().method, closure, functools.partial(id, loop)):
         assert reached([hidden]) == [loop]
-    assert reached([{"a": [1, b"", Turn(0)]}]) == []
+    assert reached([{"a": [1, b"", Turn(Now.at(0))]}]) == []

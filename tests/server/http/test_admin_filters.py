@@ -119,7 +119,7 @@ async def test_lists_are_filtered(site: AdminSite) -> None:
     def fill(namespace: Namespace, turn: Turn) -> None:
         queue = namespace.entities.find("area/b")
         assert queue is not None
-        namespace.store.append(queue.id, [Record(b"", b"m")], turn.now_ms)
+        namespace.store.append(queue.id, [Record(b"", b"m")], turn.now)
 
     await site.host.run(fill)
     queues, topics = "/$Resources/queues", "/$Resources/topics"

@@ -65,12 +65,11 @@ async def site(tmp_path: Path) -> AsyncIterator[UpkeepSite]:
 
 async def fill(site: UpkeepSite, key: str, messages: int, dead: int = 0) -> None:
     def work(namespace: Any, turn: Turn) -> None:
-        now_ms = turn.now_ms
         entity = namespace.entities.find(key)
         records = [Record(b"", b"message")]
-        namespace.store.append(entity.id, records * messages, now_ms)
+        namespace.store.append(entity.id, records * messages, turn.now)
         if dead:
-            namespace.store.append(entity.id + DEAD_LETTER, records * dead, now_ms)
+            namespace.store.append(entity.id + DEAD_LETTER, records * dead, turn.now)
 
     await site.server.host.run(work)
 
@@ -135,7 +134,7 @@ async def test_a_reset_restores_the_configured_entities(site: UpkeepSite) -> Non
     await fill(site, "q", 3)
     queue = QueueDescription("x")
     await site.server.host.run(
-        lambda namespace, turn: namespace.entities.create(queue, turn.now_ms)
+        lambda namespace, turn: namespace.entities.create(queue, turn.now.wall_ms)
     )
     client, link = await sender(site, "q")
 

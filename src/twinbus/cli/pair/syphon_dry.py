@@ -78,7 +78,7 @@ async def forecast(
 ) -> list[Forecast]:
     """Look at every message of these backlog queues."""
     settings = job.settings
-    now_ms = SystemClock().now_ms()
+    now_ms = SystemClock().now().wall_ms
     found = _Forecasts()
     async with job.secondary.connection() as connection:
         backlog = Backlog(connection, settings.primary)

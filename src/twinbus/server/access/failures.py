@@ -33,29 +33,31 @@ class Failures:
         return len(self._paid_ms)
 
     @contextmanager
-    def counted(self, address: str, now_ms: int) -> Iterator[None]:
+    def counted(self, address: str, steady_ms: int) -> Iterator[None]:
         """Prove something inside; `Unauthorized` costs, and too many of it stop all."""
         key = _network(address)
-        if self._paid_ms.get(key, 0) - now_ms > _debt_ms(limits.TOKEN_FAILURES_MAX - 1):
+        if self._paid_ms.get(key, 0) - steady_ms > _debt_ms(
+            limits.TOKEN_FAILURES_MAX - 1
+        ):
             raise Unauthorized(TOO_MANY)
         try:
             yield
         except Unauthorized as error:
             # No more than ten and one a second, so it cannot fill a disk.
             log.warning("refused a token from %s: %s", address, error.text)
-            self._note(key, now_ms)
+            self._note(key, steady_ms)
             raise
 
-    def _note(self, key: str, now_ms: int) -> None:
+    def _note(self, key: str, steady_ms: int) -> None:
         # Taken out first, so that the order is that of the last failures.
-        paid_ms = max(self._paid_ms.pop(key, 0), now_ms)
+        paid_ms = max(self._paid_ms.pop(key, 0), steady_ms)
         if len(self._paid_ms) >= limits.TOKEN_FAILURE_ADDRESSES_MAX:
-            self._forget(now_ms)
+            self._forget(steady_ms)
         self._paid_ms[key] = paid_ms + _debt_ms(1)
 
-    def _forget(self, now_ms: int) -> None:
+    def _forget(self, steady_ms: int) -> None:
         """Make room: all that are paid, else the one that failed longest ago."""
-        kept = {key: paid for key, paid in self._paid_ms.items() if paid > now_ms}
+        kept = {key: paid for key, paid in self._paid_ms.items() if paid > steady_ms}
         if len(kept) == len(self._paid_ms):
             del kept[next(iter(kept))]
         self._paid_ms = kept

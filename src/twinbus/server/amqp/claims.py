@@ -53,9 +53,9 @@ class Claims:
         connection = self._connection
         target = parse_address(audience)
         host = connection.host
-        now_ms = host.token_clock.now_ms()
-        now_s = now_ms // 1000
-        with connection.port.failures.counted(connection.address, now_ms):
+        now = host.token_clock.now()
+        now_s = now.wall_ms // 1000
+        with connection.port.failures.counted(connection.address, now.steady_ms):
             tokens = connection.port.tokens_of(host)
             claim = claim_from(token, target, self._rules_of, tokens, now_s)
         if not target.is_namespace and find_entity(host, target.key) is None:
@@ -89,7 +89,7 @@ class Claims:
         return min((claim.expires_s for claim in live.values()), default=None)
 
     def _now_s(self) -> int:
-        return self._connection.host.token_clock.now_ms() // 1000
+        return self._connection.host.token_clock.now().wall_ms // 1000
 
 
 class CbsNode(Node):

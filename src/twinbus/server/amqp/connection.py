@@ -300,7 +300,7 @@ class ServerConnection(asyncio.Protocol):
         self._claim_end_s = end_s
         if end_s is None:
             return
-        left_s = end_s - self.host.token_clock.now_ms() / 1000
+        left_s = end_s - self.host.token_clock.now().wall_ms / 1000
         # A day ahead is far enough: it looks again.
         delay = min(max(left_s, 0), 86_400) + 0.5
         self._claim_timer = self._loop.call_later(delay, self.check_claims)

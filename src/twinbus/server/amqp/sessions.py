@@ -103,7 +103,7 @@ class SessionWait(Node):
         assert answer.source is not None
         answer.source.filter = {Symbol(SESSION_FILTER): grant.name}
         answer.properties = (answer.properties or {}) | {
-            Symbol(_LOCKED_UNTIL): ticks(grant.until_ms)
+            Symbol(_LOCKED_UNTIL): ticks(taken.until_ms)
         }
         self.link.accept(answer)
         node.open()

@@ -170,7 +170,7 @@ class Settle:
         store = namespace.store
         grant = self._grant
         held = grant is not None and store.session_held(
-            self._container, grant, turn.now_ms
+            self._container, grant, turn.now
         )
         return rejected(LockLost() if held else SessionLockLost())
 

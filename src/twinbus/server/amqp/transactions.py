@@ -207,7 +207,7 @@ class Discharged:
             namespace.check_send(entity, messages, turn)
         locks = set()
         for lock, outcome in self._settles:
-            stored = namespace.store.held(lock, turn.now_ms)
+            stored = namespace.store.held(lock, turn.now)
             if lock in locks or stored is None:
                 raise TransactionFailed(LockLost().text)
             check_outcome(namespace, stored, outcome)

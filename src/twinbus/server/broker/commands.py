@@ -109,6 +109,7 @@ class TakenMessages(NamedTuple):
     messages: list[Stored]
     # Of their locks; None if they are deleted.
     nonce: int | None = None
+    # When the locks end, as receivers are told.
     until_ms: int = 0
     # As much was there as was asked for: there may be more.
     more: bool = False
@@ -174,14 +175,14 @@ class MessageWant:
     def _lost(self, namespace: Namespace, turn: Turn) -> Sequence[Lock]:
         """Those of `unsettled` that have ended."""
         locks = self.unsettled
-        now_ms = turn.now_ms
+        steady_ms = turn.now.steady_ms
         if not locks or (
             self.looked_ms is not None
-            and abs(now_ms - self.looked_ms) < limits.LOST_LOCKS_LOOK_MS
+            and steady_ms - self.looked_ms < limits.LOST_LOCKS_LOOK_MS
         ):
             return ()
-        self.looked_ms = now_ms
-        held = namespace.store.holding(locks, now_ms)
+        self.looked_ms = steady_ms
+        held = namespace.store.holding(locks, turn.now)
         return [lock for lock, ok in zip(locks, held, strict=True) if not ok]
 
     def _fitting(self, namespace: Namespace, turn: Turn, limit: int) -> int:
@@ -200,22 +201,25 @@ class MessageWant:
         if limit == 0:
             return TakenMessages([])
         store = namespace.store
-        now_ms = turn.now_ms
+        now = turn.now
         grant = self.grant
         nonce: int | None = None
-        until_ms = 0
+        until_ms = now.steady_ms
         if self.deletes:
-            messages = store.take(self.container, limit, now_ms, grant)
+            messages = store.take(self.container, limit, now, grant)
         else:
-            until_ms = now_ms + self.entity.lock_ms if grant is None else grant.until_ms
-            nonce, messages = store.lock(self.container, limit, until_ms, now_ms, grant)
+            until_ms = (
+                until_ms + self.entity.lock_ms if grant is None else grant.until_ms
+            )
+            nonce, messages = store.lock(self.container, limit, until_ms, now, grant)
         if messages:
-            store.touch(self.container, now_ms)
+            store.touch(self.container, now)
             self.entity.count("delivered", len(messages), namespace.undo_log)
             size = sum(len(stored.bare) for stored in messages)
             taken_bytes = turn.taken_bytes
             taken_bytes[self.room] = taken_bytes.get(self.room, 0) + size
-        return TakenMessages(messages, nonce, until_ms, len(messages) == limit)
+        more = len(messages) == limit
+        return TakenMessages(messages, nonce, now.shown(until_ms), more)
 
 
 class TakenSession(NamedTuple):
@@ -224,6 +228,8 @@ class TakenSession(NamedTuple):
     container: int
     grant: SessionGrant | None
     error: TwinbusError | None = None
+    # When the lock ends, as the receiver is told.
+    until_ms: int = 0
 
     def returned(self) -> UnlockSession | None:
         """Unlock it."""
@@ -253,14 +259,13 @@ class SessionWant:
             return TakenSession(self.container, None, error)
         # A holder whose time is over must be told before another takes its place.
         namespace.end_sessions(turn)
-        now_ms = turn.now_ms
-        until_ms = now_ms + self.entity.lock_ms
-        grant = namespace.store.accept_session(
-            self.container, self.name, until_ms, now_ms
-        )
+        now = turn.now
+        until_ms = now.steady_ms + self.entity.lock_ms
+        grant = namespace.store.accept_session(self.container, self.name, until_ms, now)
         if grant is not None:
-            namespace.store.touch(self.container, now_ms)
-            return TakenSession(self.container, grant)
+            namespace.store.touch(self.container, now)
+            shown_ms = now.shown(until_ms)
+            return TakenSession(self.container, grant, until_ms=shown_ms)
         if self.name is None:
             return None
         held = SessionCannotBeLocked(

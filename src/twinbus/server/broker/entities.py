@@ -106,6 +106,10 @@ class Entity:
     dead_lettered: int = 0
     expired: int = 0
     throttled: int = 0
+    # When it was accessed and updated, as the last look for idle entities found it, and
+    # since when it has been idle, by the steady clock.
+    used: tuple[int, int] | None = None
+    idle_since_ms: int = 0
 
     @property
     def path(self) -> EntityPath:
@@ -293,13 +297,13 @@ class Entities:
         description.validate()
         changed(entity.description, description)
         self._check_targets(description)
-        description = _dated(description, entity.description, turn.now_ms)
+        description = _dated(description, entity.description, turn.now.wall_ms)
         if _rules(description) != _rules(entity.description):
             turn.rules_changed = True
         self._undo_log.note(partial(_describe, entity, entity.description))
         entity.description = description
         entity.bucket = _bucket(description)
-        self._save(entity, turn.now_ms)
+        self._save(entity, turn.now.wall_ms)
         return entity
 
     def delete(self, path: EntityPath, turn: Turn) -> Entity:

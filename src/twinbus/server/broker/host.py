@@ -335,7 +335,7 @@ class Host:
         for submission in submissions:
             submission.taken = True
         work = Work(
-            self.clock.now_ms(),
+            self.clock.now(),
             [submission.command for submission in submissions],
             tick,
             hungry,

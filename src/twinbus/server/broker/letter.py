@@ -101,7 +101,7 @@ class Letter:
         return letter
 
     @classmethod
-    def stored(cls, stored: Stored, now_ms: int) -> Letter:
+    def stored(cls, stored: Stored, wall_ms: int) -> Letter:
         """A kept message that goes on to another container."""
         letter = cls(stored.head, stored.bare)
         letter.session_id = stored.session
@@ -113,7 +113,7 @@ class Letter:
         letter.origin = stored.origin
         letter.source = stored.source
         if stored.expires_ms is not None:
-            letter.ttl_ms = max(stored.expires_ms - now_ms, 0)
+            letter.ttl_ms = max(stored.expires_ms - wall_ms, 0)
         return letter
 
     def copy(self) -> Letter:
@@ -163,13 +163,13 @@ class Letter:
 class LetterView:
     """A letter as filters see it (`core.filter_values.MessageView`)."""
 
-    __slots__ = ("_bare", "_fields", "_letter", "_now_ms", "_properties", "_sequence")
+    __slots__ = ("_bare", "_fields", "_letter", "_properties", "_sequence", "_wall_ms")
 
-    def __init__(self, letter: Letter, sequence: int, now_ms: int) -> None:
+    def __init__(self, letter: Letter, sequence: int, wall_ms: int) -> None:
         self._letter = letter
         self._bare = letter.bare
         self._sequence = sequence
-        self._now_ms = now_ms
+        self._wall_ms = wall_ms
         self._fields: list[Any] | None = None
         self._properties: dict[str, Any] | None = None
 
@@ -182,7 +182,7 @@ class LetterView:
         if name in ("SequenceNumber", "EnqueuedSequenceNumber"):
             return self._sequence
         if name == "EnqueuedTimeUtc":
-            return _EPOCH + timedelta(milliseconds=self._now_ms)
+            return _EPOCH + timedelta(milliseconds=self._wall_ms)
         if name == "TimeToLive" and self._letter.ttl_ms is not None:
             return timedelta(milliseconds=self._letter.ttl_ms)
         if name == "Size":

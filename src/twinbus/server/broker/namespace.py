@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from twinbus import limits
+from twinbus.clock import Now
 from twinbus.core.names import EntityPath, SubQueue
 from twinbus.core.rights import AuthorizationRule
 from twinbus.errors import (
@@ -44,6 +45,7 @@ from twinbus.server.broker.throttle import Bucket
 from twinbus.server.broker.turn import Turn, answerable
 from twinbus.server.broker.undo import TurnPart, UndoLog
 from twinbus.store.base import (
+    FOREVER_MS,
     PROBE,
     EndedLock,
     Lock,
@@ -97,7 +99,8 @@ class Namespace:
         self.faults: Faults | None = None
         self._bucket = Bucket(rate) if rate is not None else None
         self._new_id = new_id
-        self._idle_checked_ms = 0
+        # By the steady clock.
+        self._idle_checked_ms = -FOREVER_MS
 
     def part(self, turn: Turn) -> TurnPart:
         """Undo what happens inside if an exception ends it: rows, memory and effects.
@@ -154,7 +157,7 @@ class Namespace:
         if any(m.content_type == PING_CONTENT_TYPE for m in messages):
             return [self._send_or_ping(entity, m, turn) for m in messages]
         entity.count("received", len(messages), self.undo_log)
-        self.store.touch(entity.id, turn.now_ms)
+        self.store.touch(entity.id, turn.now)
         self._name(messages)
         if self._is_plain(entity, messages):
             return self._append(entity, messages, turn)
@@ -174,7 +177,7 @@ class Namespace:
         So a ping that is accepted proves that a message could have been kept.
         """
         if not turn.proves_write:
-            sequence = self.store.append(PROBE, [Record(b"", b"")], turn.now_ms)
+            sequence = self.store.append(PROBE, [Record(b"", b"")], turn.now)
             self.store.remove([id_of(PROBE, sequence)])
             turn.proves_write = True
 
@@ -216,7 +219,7 @@ class Namespace:
             if bucket is None:
                 continue
             self.undo_log.note(partial(bucket.restore, bucket.state()))
-            if not bucket.take(len(messages), turn.now_ms):
+            if not bucket.take(len(messages), turn.now.steady_ms):
                 # Not undone with the send: it was refused, and that is counted.
                 entity.throttled += len(messages)
                 raise BusyError(
@@ -253,17 +256,18 @@ class Namespace:
     ) -> Sequence[int]:
         """The usual way: straight into one container, in one go."""
         ttl_ms = entity.ttl_ms
+        wall_ms = turn.now.wall_ms
         with_session = entity.requires_session
         records = [
             Record(
                 m.head(),
                 m.bare,
                 m.session_id if with_session else None,
-                expiry(turn.now_ms, m.ttl_ms, ttl_ms),
+                expiry(wall_ms, m.ttl_ms, ttl_ms),
             )
             for m in messages
         ]
-        first = self.store.append(entity.id, records, turn.now_ms)
+        first = self.store.append(entity.id, records, turn.now)
         turn.ready.add(entity.id)
         return range(first, first + len(records))
 
@@ -280,7 +284,7 @@ class Namespace:
 
     def complete(self, locks: Sequence[Lock], turn: Turn) -> list[bool]:
         """Remove messages of one container for good; False where the lock has ended."""
-        results = self.store.complete(locks, turn.now_ms)
+        results = self.store.complete(locks, turn.now)
         entity = self._entity_of(locks[0].id) if locks else None
         if entity is not None:
             entity.count("completed", sum(results), self.undo_log)
@@ -289,39 +293,39 @@ class Namespace:
     def abandon(self, lock: Lock, changes: dict[str, Any] | None, turn: Turn) -> None:
         """Give a message back; delivered often enough, it is dead-lettered."""
         self._change(lock, changes, turn)
-        ended = self.store.release([lock], turn.now_ms, count=True)
+        ended = self.store.release([lock], turn.now, count=True)
         if not ended:
             raise LockLost
         self._returned(ended, turn)
 
     def unlock(self, locks: Sequence[Lock], turn: Turn) -> None:
         """Give messages back as if they had never been delivered."""
-        for ended in self.store.release(locks, turn.now_ms, count=False):
+        for ended in self.store.release(locks, turn.now, count=False):
             turn.ready.add(container_of(ended.id))
 
     def defer(self, lock: Lock, changes: dict[str, Any] | None, turn: Turn) -> None:
         """Set a message aside, to be had by its number."""
         self._change(lock, changes, turn)
-        if not self.store.defer(lock, turn.now_ms):
+        if not self.store.defer(lock, turn.now):
             raise LockLost
 
     def dead_letter(self, lock: Lock, marks: dict[str, Any], turn: Turn) -> None:
         """Move a message to the dead-letter queue; `marks` are properties to set."""
-        stored = self.store.held(lock, turn.now_ms)
+        stored = self.store.held(lock, turn.now)
         if stored is None:
             raise LockLost
         self.changed(stored, marks)
         if is_sub_queue(stored.container):
             # A dead-letter queue has none of its own: the message stays, marked.
             self._change(lock, marks, turn)
-            self._returned(self.store.release([lock], turn.now_ms, count=True), turn)
+            self._returned(self.store.release([lock], turn.now, count=True), turn)
             return
         self.router.dead_letter(stored, marks, turn)
 
     def _change(self, lock: Lock, changes: dict[str, Any] | None, turn: Turn) -> None:
         if not changes:
             return
-        stored = self.store.held(lock, turn.now_ms)
+        stored = self.store.held(lock, turn.now)
         if stored is None:
             raise LockLost
         bare = self.changed(stored, changes)
@@ -402,7 +406,7 @@ class Namespace:
 
     def unlock_session(self, container: int, grant: SessionGrant, turn: Turn) -> None:
         """A session's receiver is gone; what it held counts as delivered."""
-        ended = self.store.release_session(container, grant, turn.now_ms, count=True)
+        ended = self.store.release_session(container, grant, turn.now, count=True)
         turn.ready.add(container)
         self._returned(ended, turn)
 
@@ -415,10 +419,10 @@ class Namespace:
         """
         kinds = (self._end_locks, self.end_sessions, self._expire_all, self._activate)
         most = max(self._count_part(work, turn) for work in kinds)
-        # Also when the clock was set back.
-        if abs(turn.now_ms - self._idle_checked_ms) >= limits.IDLE_CHECK_MS:
-            self._idle_checked_ms = turn.now_ms
+        steady_ms = turn.now.steady_ms
+        if steady_ms - self._idle_checked_ms >= limits.IDLE_CHECK_MS:
             self._count_part(self._clean_up, turn)
+            self._idle_checked_ms = steady_ms
         return most >= limits.SWEEP_MAX
 
     def _count_part(self, work: Callable[[Turn], int], turn: Turn) -> int:
@@ -433,40 +437,40 @@ class Namespace:
             return 0
 
     def _end_locks(self, turn: Turn) -> int:
-        locks = self.store.end_locks(turn.now_ms, limits.SWEEP_MAX)
+        locks = self.store.end_locks(turn.now, limits.SWEEP_MAX)
         self._returned(locks, turn)
         return len(locks)
 
     def _expire_all(self, turn: Turn) -> int:
-        expired = self.store.expired(turn.now_ms, limits.SWEEP_MAX)
+        expired = self.store.expired(turn.now, limits.SWEEP_MAX)
         for stored in expired:
             self._expire(stored, turn)
         return len(expired)
 
     def _activate(self, turn: Turn) -> int:
-        due = self.store.due(turn.now_ms, limits.SWEEP_MAX)
+        due = self.store.due(turn.now, limits.SWEEP_MAX)
         for stored in due:
             work = partial(self.router.activate, stored, turn)
             self._work_off(stored, work, "enqueued at its time", turn)
         return len(due)
 
     def _clean_up(self, turn: Turn) -> int:
-        self.store.forget_duplicates(turn.now_ms)
+        self.store.forget_duplicates(turn.now)
         self._delete_idle(turn)
         return 0
 
     def end_sessions(self, turn: Turn) -> int:
         """Take back session locks whose time is over; their links are told later."""
-        sessions = self.store.end_sessions(turn.now_ms, limits.SWEEP_MAX)
+        sessions = self.store.end_sessions(turn.now, limits.SWEEP_MAX)
         for session in sessions:
             turn.ready.add(session.container)
             self._returned(session.messages, turn)
         turn.ended_sessions.extend(sessions)
         return len(sessions)
 
-    def next_tick_ms(self) -> int | None:
-        """When `tick` has something to do again."""
-        return self.store.next_time_ms()
+    def next_tick_ms(self, now: Now) -> int | None:
+        """How long until `tick` has something to do again."""
+        return self.store.next_wait_ms(now)
 
     def _expire(self, stored: Stored, turn: Turn) -> None:
         entity = self.entities.of_container(stored.container)
@@ -488,13 +492,22 @@ class Namespace:
                 continue
             if any(entity.container(each) in turn.in_use for each in SubQueue):
                 continue
-            used_ms = max(
-                self.store.counts(entity.id).accessed_ms,
-                entity.created_ms,
-                entity.updated_ms,
-            )
-            if turn.now_ms - used_ms >= idle_ms:
+            if self._idle_ms(entity, turn.now) >= idle_ms:
                 self._delete_if_possible(entity, turn)
+
+    def _idle_ms(self, entity: Entity, now: Now) -> int:
+        """How long an entity has not been used.
+
+        By the steady clock, though its use is kept in wall time: setting the clock
+        must not delete messages. A use that the last look has not seen came after it.
+        """
+        used = (self.store.counts(entity.id).accessed_ms, entity.updated_ms)
+        if used != entity.used:
+            entity.used = used
+            age_ms = now.wall_ms - max(*used, entity.created_ms)
+            since_ms = now.steady_ms - max(age_ms, 0)
+            entity.idle_since_ms = max(since_ms, self._idle_checked_ms)
+        return now.steady_ms - entity.idle_since_ms
 
     def _delete_if_possible(self, entity: Entity, turn: Turn) -> None:
         """Delete an idle entity; one that cannot be is tried again at the next look."""

@@ -32,7 +32,7 @@ def provision(namespace: Namespace, config: NamespaceConfig, turn: Turn) -> None
     made: set[str] = set()
     for description in _descriptions(config):
         if namespace.entities.find(description.key) is None:
-            _create(namespace, description, turn.now_ms)
+            _create(namespace, description, turn.now.wall_ms)
             made.add(description.key)
     # Forwarding may lead to an entity further down, so it is set when all exist.
     for description in _descriptions(config):
@@ -40,10 +40,10 @@ def provision(namespace: Namespace, config: NamespaceConfig, turn: Turn) -> None
     for topic in config.topics:
         for subscription in topic.subscriptions:
             is_new = subscription.description.key in made
-            _add_rules(namespace, subscription, is_new, turn.now_ms)
+            _add_rules(namespace, subscription, is_new, turn.now.wall_ms)
     wanted = config.authorization_rules
     namespace.change_rules(
-        lambda store: keys.merge_rules(store, wanted, turn.now_ms), turn
+        lambda store: keys.merge_rules(store, wanted, turn.now.wall_ms), turn
     )
 
 

@@ -90,12 +90,12 @@ class Router:
         window_ms = entity.duplicate_window_ms
         if window_ms is not None:
             key = duplicate_key(letter.message_id)
-            until_ms = turn.now_ms + window_ms
-            if not self._store.remember(entity.id, [key], until_ms, turn.now_ms)[0]:
+            until_ms = turn.now.steady_ms + window_ms
+            if not self._store.remember(entity.id, [key], until_ms, turn.now)[0]:
                 # A fresh number; with the original's this sender could cancel the
                 # other message.
                 return self._store.number(entity.id, 1)
-        if letter.scheduled_ms is not None and letter.scheduled_ms > turn.now_ms:
+        if letter.scheduled_ms is not None and letter.scheduled_ms > turn.now.wall_ms:
             return self._schedule(entity, letter, turn)
         letter.scheduled_ms = None
         if entity.kind == "topic":
@@ -107,7 +107,7 @@ class Router:
         expires_ms = expiry(letter.scheduled_ms, letter.ttl_ms, entity.ttl_ms)
         session = letter.session_id if entity.requires_session else None
         record = letter.record(session, expires_ms)
-        return self._store.append(entity.id, [record], turn.now_ms)
+        return self._store.append(entity.id, [record], turn.now)
 
     def activate(self, stored: Stored, turn: Turn) -> None:
         """A scheduled message whose time has come starts its way."""
@@ -116,7 +116,7 @@ class Router:
         self._store.remove([stored.id])
         if entity is None:
             return
-        letter = Letter.stored(stored, turn.now_ms)
+        letter = Letter.stored(stored, turn.now.wall_ms)
         letter.origin = None
         if entity.kind == "topic":
             self._publish(entity, letter, turn, 0)
@@ -138,10 +138,10 @@ class Router:
         if entity.requires_session and session is None:
             letter = self._marked(letter, "Session ID is null.", "")
             return self.bury(entity, letter, turn, DEAD_LETTER)
-        expires_ms = expiry(turn.now_ms, letter.ttl_ms, entity.ttl_ms)
+        expires_ms = expiry(turn.now.wall_ms, letter.ttl_ms, entity.ttl_ms)
         record = letter.record(session, expires_ms)
         turn.ready.add(entity.id)
-        return self._store.append(entity.id, [record], turn.now_ms)
+        return self._store.append(entity.id, [record], turn.now)
 
     def bury(self, entity: Entity, letter: Letter, turn: Turn, which: int) -> int:
         """Keep a letter in one of the entity's dead-letter queues."""
@@ -150,7 +150,7 @@ class Router:
             entity.count("dead_lettered", 1, self._undo_log)
         turn.ready.add(entity.id + which)
         record = letter.record(None, None)
-        return self._store.append(entity.id + which, [record], turn.now_ms)
+        return self._store.append(entity.id + which, [record], turn.now)
 
     def dead_letter(
         self, stored: Stored, marks: dict[str, Any], turn: Turn, hops: int = 0
@@ -160,7 +160,8 @@ class Router:
         assert entity is not None
         bare = _with_marks(stored.bare, marks)
         self._store.remove([stored.id])
-        letter = Letter.stored(stored._replace(bare=bare, expires_ms=None), turn.now_ms)
+        stored = stored._replace(bare=bare, expires_ms=None)
+        letter = Letter.stored(stored, turn.now.wall_ms)
         letter.deliveries = stored.deliveries
         letter.origin = stored.origin or stored.sequence
         target = entity.forward_dead_letter_key
@@ -263,7 +264,7 @@ class Router:
         if topic.ttl_ms is not None:
             ttl = topic.ttl_ms if letter.ttl_ms is None else letter.ttl_ms
             letter.ttl_ms = min(ttl, topic.ttl_ms)
-        view = LetterView(letter, sequence, turn.now_ms)
+        view = LetterView(letter, sequence, turn.now.wall_ms)
         for subscription in list(topic.subscriptions.values()):
             for copy in self._copies(subscription, letter, view, turn):
                 self.put(subscription, copy, turn, hops)

@@ -25,15 +25,15 @@ class Bucket:
         """What was taken since is given back."""
         self._level, self._filled_ms = state
 
-    def take(self, count: int, now_ms: int) -> bool:
+    def take(self, count: int, steady_ms: int) -> bool:
         """Take `count` messages if the bucket has one at all left.
 
         A batch larger than the bucket passes when the bucket is full, and is paid back.
         """
         if self._filled_ms is not None:
-            gained = (now_ms - self._filled_ms) * self.rate / 1000
-            self._level = min(self._level + max(gained, 0.0), float(self.rate))
-        self._filled_ms = now_ms
+            gained = (steady_ms - self._filled_ms) * self.rate / 1000
+            self._level = min(self._level + gained, float(self.rate))
+        self._filled_ms = steady_ms
         if self._level < min(count, self.rate):
             return False
         self._level -= count

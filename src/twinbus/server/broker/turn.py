@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from twinbus import limits
+from twinbus.clock import Now
 from twinbus.errors import Bug, StoreFault, TwinbusError
 from twinbus.store.base import SessionEnded
 
@@ -38,15 +39,15 @@ class Turn:
         "emptied",
         "ended_sessions",
         "in_use",
-        "now_ms",
+        "now",
         "proves_write",
         "ready",
         "rules_changed",
         "taken_bytes",
     )
 
-    def __init__(self, now_ms: int, in_use: Collection[int] = ()) -> None:
-        self.now_ms = now_ms
+    def __init__(self, now: Now, in_use: Collection[int] = ()) -> None:
+        self.now = now
         # Containers that have consumers.
         self.in_use = in_use
         # Containers in which a message or a session became receivable.
@@ -149,7 +150,7 @@ class Want(Protocol):
 class Work:
     """What a turn has to do."""
 
-    now_ms: int
+    now: Now
     commands: Sequence[Command[Any]] = ()
     # Whether time is looked at: locks, schedules, expiry.
     tick: bool = False
@@ -168,18 +169,20 @@ class TurnOutcome:
     answers: list[Any]
     deliveries: list[tuple[Want, Taken]]
     effects: Turn
-    # Whether time has more to do at once, and when it has something to do next.
+    # Whether time has more to do at once, and the steady time when it has more to do.
     tick_again: bool
     next_tick_ms: int | None
 
 
 def run(namespace: Namespace, work: Work) -> TurnOutcome:
     """Apply the commands, look at time, and serve the wants of what is ready."""
-    turn = Turn(work.now_ms, work.in_use)
+    turn = Turn(work.now, work.in_use)
     answers = [_apply(command, namespace, turn) for command in work.commands]
     tick_again = work.tick and namespace.tick(turn)
     deliveries = _serve(namespace, work, turn)
-    return TurnOutcome(answers, deliveries, turn, tick_again, namespace.next_tick_ms())
+    wait_ms = namespace.next_tick_ms(work.now)
+    next_tick_ms = None if wait_ms is None else work.now.steady_ms + wait_ms
+    return TurnOutcome(answers, deliveries, turn, tick_again, next_tick_ms)
 
 
 def _apply(command: Command[Any], namespace: Namespace, turn: Turn) -> Any:

@@ -16,6 +16,7 @@ from functools import partial
 
 from starlette.requests import HTTPConnection
 
+from twinbus.clock import Now
 from twinbus.core import sas
 from twinbus.core.names import EntityPath
 from twinbus.core.rights import Claim, Operation, RulesOf, allowed, claim_for
@@ -73,12 +74,12 @@ def admitted(
 
     `unproved` comes before the reason why a credential proves nothing.
     """
-    now_ms = host.token_clock.now_ms()
+    now = host.token_clock.now()
     try:
-        claim = _proved(request, asked, port, host, now_ms)
+        claim = _proved(request, asked, port, host, now)
     except Unauthorized as error:
         raise Unauthorized(f"{unproved}{error.text}") from None
-    allowed([claim], asked.operation, asked.scope, now_ms // 1000)
+    allowed([claim], asked.operation, asked.scope, now.wall_ms // 1000)
     if host.faults is not None and asked.operation is not Operation.REHEARSE_FAULTS:
         host.faults.check_access(asked.scope.key)
     return claim
@@ -89,7 +90,7 @@ def _proved(
     asked: Asked,
     port: NamespacePort,
     host: Host,
-    now_ms: int,
+    now: Now,
 ) -> Claim:
     """Prove the credential of a request.
 
@@ -99,8 +100,8 @@ def _proved(
     if not header:
         raise Unauthorized("The request has no Authorization header.")
     address = request.client.host if request.client else ""
-    with port.failures.counted(address, now_ms):
-        return claim_in(header, asked, Door.of(port, host), now_ms // 1000)
+    with port.failures.counted(address, now.steady_ms):
+        return claim_in(header, asked, Door.of(port, host), now.wall_ms // 1000)
 
 
 def credential_in(header: str) -> str:

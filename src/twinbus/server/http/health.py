@@ -32,10 +32,11 @@ _HEALTHY = {"status": "healthy", "message": "Service is healthy."}
 def _probe(namespace: Namespace, turn: Turn) -> None:
     """Send, receive and complete a message (`turn.Command`)."""
     store = namespace.store
-    now_ms = turn.now_ms
-    store.append(PROBE, [Record(b"", b"probe")], now_ms)
-    nonce, messages = store.lock(PROBE, 2, now_ms + limits.HEALTH_LOCK_MS, now_ms)
-    completed = store.complete([Lock(m.id, nonce) for m in messages], now_ms)
+    now = turn.now
+    store.append(PROBE, [Record(b"", b"probe")], now)
+    until_ms = now.steady_ms + limits.HEALTH_LOCK_MS
+    nonce, messages = store.lock(PROBE, 2, until_ms, now)
+    completed = store.complete([Lock(m.id, nonce) for m in messages], now)
     if [message.bare for message in messages] != [b"probe"] or not all(completed):
         raise Bug("A message that was sent could not be received.")
 

@@ -108,7 +108,7 @@ class Exchange(abc.ABC):
 
     def now_s(self) -> int:
         """The time that tokens end by."""
-        return self.host.token_clock.now_ms() // 1000
+        return self.host.token_clock.now().wall_ms // 1000
 
     async def body(self) -> bytes:
         """The whole body of a request that describes something."""

@@ -239,7 +239,7 @@ class UpkeepExchange(Exchange):
             if only_new and name in {one.name for one in namespace.rules}:
                 raise EntityExists(f"The authorization rule '{name}' already exists.")
             return namespace.change_rules(
-                lambda store: keys.put_rule(store, name, rights, turn.now_ms), turn
+                lambda store: keys.put_rule(store, name, rights, turn.now.wall_ms), turn
             )
 
         rule = await self.host.run(change)
@@ -252,7 +252,7 @@ class UpkeepExchange(Exchange):
         def change(namespace: Namespace, turn: Turn) -> None:
             _check_not_configured(namespace, name)
             namespace.change_rules(
-                lambda store: keys.delete_rule(store, name, turn.now_ms), turn
+                lambda store: keys.delete_rule(store, name, turn.now.wall_ms), turn
             )
 
         await self.host.run(change)
@@ -274,7 +274,7 @@ class UpkeepExchange(Exchange):
             _check_not_configured(namespace, name)
             return namespace.change_rules(
                 lambda store: keys.regenerate_key(
-                    store, name, turn.now_ms, secondary=secondary
+                    store, name, turn.now.wall_ms, secondary=secondary
                 ),
                 turn,
             )

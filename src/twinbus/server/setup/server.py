@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from twinbus import limits
-from twinbus.clock import Clock, SystemClock
+from twinbus.clock import Clock, Now, SystemClock
 from twinbus.core import names, sas
 from twinbus.core.rights import JwtOptions
 from twinbus.errors import ConfigError, TwinbusError
@@ -91,14 +91,15 @@ def open_namespace(data: Path | None, name: str, rate: int | None = None) -> Nam
         raise
 
 
-def set_up(namespace: Namespace, config: NamespaceConfig, now_ms: int) -> None:
+def set_up(namespace: Namespace, config: NamespaceConfig, now: Now) -> None:
     """Make the keys and entities that a namespace must have, all or nothing."""
     store = namespace.store
     store.begin()
     try:
-        turn = Turn(now_ms)
-        namespace.change_rules(lambda store: keys.ensure_root(store, now_ms), turn)
-        namespace.note_created(now_ms)
+        turn = Turn(now)
+        wall_ms = now.wall_ms
+        namespace.change_rules(lambda store: keys.ensure_root(store, wall_ms), turn)
+        namespace.note_created(wall_ms)
         namespace.config = config
         provision(namespace, config, turn)
         store.commit()
@@ -191,7 +192,7 @@ class Server:
         if host not in _EVERY_ADDRESS:
             # Clients may well use the address itself.
             options = replace(options, hosts=(*options.hosts, host))
-        folder, now_ms = self.options.data / "tls", self._clock.now_ms()
+        folder, now_ms = self.options.data / "tls", self._clock.now().wall_ms
         self._tls, self._ca_file = prepare(folder, given, options, now_ms)
 
     def _open(self, config: NamespaceConfig) -> None:
@@ -202,7 +203,7 @@ class Server:
         namespace = open_namespace(data, config.name, rate)
         try:
             namespace.dev_key = self.options.dev
-            set_up(namespace, config, self._clock.now_ms())
+            set_up(namespace, config, self._clock.now())
             host = Host(namespace, self._clock)
         except BaseException:
             namespace.store.close()

@@ -90,6 +90,10 @@ class Containers:
             self._containers[PROBE] = Container((PROBE, 0, 0, 0, 0, 0, 0, 0, 0))
         self._before.clear()
 
+    def last_accessed_ms(self) -> int:
+        """When any container was last used; 0 is never."""
+        return max(each.accessed_ms for each in self._containers.values())
+
     def get(self, id: int) -> Container:
         """A container to read from."""
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from twinbus.clock import Now
 from twinbus.errors import EntityExists, EntityNotFound, QuotaExceeded
 from twinbus.store.base import (
     CONTAINERS_PER_ENTITY,
@@ -37,13 +38,13 @@ class EntityRows(Messages):
         return [EntityRow._make(row) for row in rows]
 
     @guarded
-    def insert_entity(self, kind: str, key: str, body: str, now_ms: int) -> int:
+    def insert_entity(self, kind: str, key: str, body: str, wall_ms: int) -> int:
         if self._run(_SQL["entity_key_taken"], (key,)).fetchone() is not None:
             raise EntityExists(f"The entity '{key}' already exists.")
         entity = self._free_id()
         for container in _containers(entity):
             self._containers.create(container)
-        row = (entity, kind, key, body, now_ms, now_ms)
+        row = (entity, kind, key, body, wall_ms, wall_ms)
         self._run(_SQL["insert_entity"], row)
         return entity
 
@@ -57,9 +58,9 @@ class EntityRows(Messages):
         return entity
 
     @guarded
-    def update_entity(self, entity: int, body: str, now_ms: int) -> None:
+    def update_entity(self, entity: int, body: str, wall_ms: int) -> None:
         self._containers.change(entity)
-        self._run(_SQL["update_entity"], (body, now_ms, entity))
+        self._run(_SQL["update_entity"], (body, wall_ms, entity))
 
     @guarded
     def delete_entity(self, entity: int) -> None:
@@ -81,20 +82,20 @@ class EntityRows(Messages):
 
     @guarded
     def remember(
-        self, container: int, keys: Sequence[str], until_ms: int, now_ms: int
+        self, container: int, keys: Sequence[str], until_ms: int, now: Now
     ) -> list[bool]:
         self._containers.change(container)
         new = []
         for key in keys:
-            row = (container, key, until_ms, now_ms)
+            row = (container, key, until_ms, now.steady_ms)
             new.append(self._run(_SQL["remember"], row).rowcount == 1)
         return new
 
     def counts(self, container: int) -> Counts:
         return self._containers.get(container).counts()
 
-    def touch(self, container: int, now_ms: int) -> None:
-        self._containers.change(container).accessed_ms = now_ms
+    def touch(self, container: int, now: Now) -> None:
+        self._containers.change(container).accessed_ms = now.wall_ms
 
 
 def _containers(entity: int) -> range:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from twinbus import limits
+from twinbus.clock import Now
 from twinbus.errors import MessageNotFound, QuotaExceeded
 from twinbus.store.base import (
     FOREVER_MS,
@@ -38,7 +39,8 @@ class Messages(Rows):
     # -- in --------------------------------------------------------------------
 
     @guarded
-    def append(self, container: int, records: Sequence[Record], now_ms: int) -> int:
+    def append(self, container: int, records: Sequence[Record], now: Now) -> int:
+        wall_ms = now.wall_ms
         counters = self._containers.change(container)
         first = _next_sequence(counters, len(records))
         next_id = container << SEQUENCE_BITS | first
@@ -54,13 +56,13 @@ class Messages(Rows):
             tail: tuple[object, ...] = (bytearray(head), bytearray(bare))
             if due_ms is not None:
                 tail = (due_ms, session, origin, source, *tail)
-                scheduled.append((next_id, now_ms, deliveries, expires_ms, *tail))
+                scheduled.append((next_id, wall_ms, deliveries, expires_ms, *tail))
             elif session is None and origin is None and source is None:
                 end_ms = FOREVER_MS if expires_ms is None else expires_ms
-                plain.append((next_id, now_ms, deliveries, end_ms, *tail))
+                plain.append((next_id, wall_ms, deliveries, end_ms, *tail))
             else:
                 tail = (session, origin, source, *tail)
-                active.append((next_id, now_ms, deliveries, expires_ms, *tail))
+                active.append((next_id, wall_ms, deliveries, expires_ms, *tail))
             if expires_ms is not None:
                 self._note_expiry(expires_ms)
             next_id += 1
@@ -70,16 +72,16 @@ class Messages(Rows):
         if scheduled:
             self._run_many(_SQL["append_scheduled"], scheduled)
         if active or scheduled:
-            self._count_sessions(container, records, now_ms)
+            self._count_sessions(container, records, now.steady_ms)
         counters.last_sequence += len(records)
         counters.active += len(plain) + len(active)
         counters.scheduled += len(scheduled)
         counters.size_bytes += size_bytes
-        counters.accessed_ms = now_ms
+        counters.accessed_ms = wall_ms
         return first
 
     def _count_sessions(
-        self, container: int, records: Sequence[Record], now_ms: int
+        self, container: int, records: Sequence[Record], steady_ms: int
     ) -> None:
         sessions: dict[str, list[int]] = {}
         for record in records:
@@ -88,7 +90,7 @@ class Messages(Rows):
                 counters[0] += record.due_ms is None
                 counters[1] += 1
         for name, (active, messages) in sessions.items():
-            row = (container, name, active, messages, now_ms)
+            row = (container, name, active, messages, steady_ms)
             self._run(_SQL["count_session"], row)
 
     def number(self, container: int, count: int) -> int:
@@ -105,12 +107,12 @@ class Messages(Rows):
         container: int,
         limit: int,
         until_ms: int,
-        now_ms: int,
+        now: Now,
         session: SessionGrant | None = None,
     ) -> tuple[int, list[Stored]]:
         nonce = self._new_nonce() if session is None else session.nonce
         end_ms = min(until_ms, FOREVER_MS - 1) if session is None else FOREVER_MS
-        messages = self._ready(container, limit, now_ms, session)
+        messages = self._ready(container, limit, now, session)
         if messages:
             ids = json_array([message[0] for message in messages])
             self._run(_SQL["insert_locks"], (nonce, end_ms, ids))
@@ -121,36 +123,38 @@ class Messages(Rows):
         self,
         container: int,
         limit: int,
-        now_ms: int,
+        now: Now,
         session: SessionGrant | None = None,
     ) -> list[Stored]:
-        messages = self._ready(container, limit, now_ms, session)
+        messages = self._ready(container, limit, now, session)
         self._forget([_leaving(message) for message in messages])
         return messages
 
     def _ready(
-        self, container: int, limit: int, now_ms: int, session: SessionGrant | None
+        self, container: int, limit: int, now: Now, session: SessionGrant | None
     ) -> list[Stored]:
         """The next ready messages, which stop being ready: the heads move past them."""
         counters = self._containers.get(container)
         if limit <= 0 or not counters.active:
             return []
+        if now.wall_ms != self._seen_wall_ms:
+            self._see(now.wall_ms)
         if session is not None:
-            messages = self._ready_in_session(counters, limit, now_ms, session)
+            messages = self._ready_in_session(counters, limit, now, session)
         else:
-            messages = self._ready_in_container(counters, limit, now_ms)
+            messages = self._ready_in_container(counters, limit, now.wall_ms)
         if messages:
-            self._containers.change(container).accessed_ms = now_ms
+            self._containers.change(container).accessed_ms = now.wall_ms
         return messages
 
     def _ready_in_container(
-        self, counters: Container, limit: int, now_ms: int
+        self, counters: Container, limit: int, wall_ms: int
     ) -> list[Stored]:
         base = counters.id << SEQUENCE_BITS
         head = base | counters.head
         messages: list[Stored] = []
         if counters.head:
-            at = (base, head, now_ms, limit)
+            at = (base, head, wall_ms, limit)
             messages = stored(self._run(_SQL["ready_returned"], at).fetchall())
             if messages:
                 ids = json_array([message[0] for message in messages])
@@ -159,7 +163,7 @@ class Messages(Rows):
         if not missing or counters.head == counters.last_sequence:
             return messages
         query = _SQL["ready_unlocked" if counters.held_sessions else "ready"]
-        at = (head, base | SEQUENCE_MASK, now_ms, missing)
+        at = (head, base | SEQUENCE_MASK, wall_ms, missing)
         above = stored(self._run(query, at).fetchall())
         counters = self._containers.change(counters.id)
         if len(above) == missing:
@@ -170,15 +174,15 @@ class Messages(Rows):
         return messages
 
     def _ready_in_session(
-        self, counters: Container, limit: int, now_ms: int, session: SessionGrant
+        self, counters: Container, limit: int, now: Now, session: SessionGrant
     ) -> list[Stored]:
         key = (counters.id, session.name)
         row = self._run(_SQL["session"], key).fetchone()
-        if row is None or row[0] != session.nonce or row[1] <= now_ms:
+        if row is None or row[0] != session.nonce or row[1] <= now.steady_ms:
             return []
         head = row[2]
         base = counters.id << SEQUENCE_BITS
-        at = (session.name, base | head, base | SEQUENCE_MASK, now_ms, limit)
+        at = (session.name, base | head, base | SEQUENCE_MASK, now.wall_ms, limit)
         messages = stored(self._run(_SQL["ready_in_session"], at).fetchall())
         moved = counters.last_sequence
         if len(messages) == limit:
@@ -205,14 +209,14 @@ class Messages(Rows):
 
     @guarded
     def peek(
-        self, container: int, start: int, limit: int, now_ms: int, session: str | None
+        self, container: int, start: int, limit: int, now: Now, session: str | None
     ) -> list[Stored]:
         if start > SEQUENCE_MASK:
             return []
         at = {
             "first": container << SEQUENCE_BITS | max(start, 0),
             "end": (container + 1) << SEQUENCE_BITS,
-            "now_ms": now_ms,
+            "now_ms": now.wall_ms,
             "session": session,
             "limit": max(limit, 0),
         }
@@ -220,19 +224,20 @@ class Messages(Rows):
         return stored(self._run(query, at).fetchall())
 
     @guarded
-    def held(self, lock: Lock, now_ms: int) -> Stored | None:
-        if self._holds([lock], now_ms)[0] is None:
+    def held(self, lock: Lock, now: Now) -> Stored | None:
+        if self._holds([lock], now.steady_ms)[0] is None:
             return None
         return self._find([lock.id])[0]
 
     @guarded
-    def holding(self, locks: Sequence[Lock], now_ms: int) -> list[bool]:
-        return [hold is not None for hold in self._holds(locks, now_ms)]
+    def holding(self, locks: Sequence[Lock], now: Now) -> list[bool]:
+        return [hold is not None for hold in self._holds(locks, now.steady_ms)]
 
     # -- settled ---------------------------------------------------------------
 
     @guarded
-    def lock_deferred(self, ids: Sequence[int], until_ms: int, now_ms: int) -> int:
+    def lock_deferred(self, ids: Sequence[int], until_ms: int, now: Now) -> int:
+        steady_ms = now.steady_ms
         wanted = list(dict.fromkeys(ids))
         array = json_array(wanted)
         messages = self._run(_SQL["sizes"], (array, array)).fetchall()
@@ -241,7 +246,7 @@ class Messages(Rows):
         ):
             raise MessageNotFound
         holds = self._locked(wanted)
-        if any(self._lasts(hold, now_ms) for hold in holds):
+        if any(self._lasts(hold, steady_ms) for hold in holds):
             raise MessageNotFound
         # A lock whose end has come and that was not given back yet.
         self._give_back(holds, count=True)
@@ -250,7 +255,7 @@ class Messages(Rows):
             self._containers.change(key >> SEQUENCE_BITS)
         owners = {(key >> SEQUENCE_BITS, name) for key, _, name, _ in messages}
         if len(owners) == 1 and None not in (owner := owners.pop()):
-            holder = self._holder(*owner, now_ms)
+            holder = self._holder(*owner, steady_ms)
             if holder is not None:
                 nonce, end_ms = holder, FOREVER_MS
         self._run(_SQL["insert_locks"], (nonce, end_ms, array))
@@ -261,12 +266,12 @@ class Messages(Rows):
         rows = self._run(_SQL["holds"], (json_array(ids),)).fetchall()
         return [Hold._make(row) for row in rows]
 
-    def _lasts(self, hold: Hold, now_ms: int) -> bool:
-        return self._holds([Lock(hold.id, hold.nonce)], now_ms)[0] is not None
+    def _lasts(self, hold: Hold, steady_ms: int) -> bool:
+        return self._holds([Lock(hold.id, hold.nonce)], steady_ms)[0] is not None
 
     @guarded
-    def renew(self, lock: Lock, until_ms: int, now_ms: int) -> bool:
-        hold = self._holds([lock], now_ms)[0]
+    def renew(self, lock: Lock, until_ms: int, now: Now) -> bool:
+        hold = self._holds([lock], now.steady_ms)[0]
         if hold is None:
             return False
         # The lock of a session's message has no end of its own to move.
@@ -277,7 +282,8 @@ class Messages(Rows):
         return True
 
     @guarded
-    def complete(self, locks: Sequence[Lock], now_ms: int) -> list[bool]:
+    def complete(self, locks: Sequence[Lock], now: Now) -> list[bool]:
+        steady_ms = now.steady_ms
         answers: list[bool] = []
         others: list[Lock] = []
         for run in _runs(locks):
@@ -285,15 +291,15 @@ class Messages(Rows):
                 others += run
                 continue
             # In order, because a lock may be named twice.
-            answers += self._complete_each(others, now_ms)
+            answers += self._complete_each(others, steady_ms)
             others = []
-            if self._complete_run(run, now_ms):
+            if self._complete_run(run, steady_ms):
                 answers += [True] * len(run)
             else:
                 others += run
-        return answers + self._complete_each(others, now_ms)
+        return answers + self._complete_each(others, steady_ms)
 
-    def _complete_run(self, run: Sequence[Lock], now_ms: int) -> bool:
+    def _complete_run(self, run: Sequence[Lock], steady_ms: int) -> bool:
         """Complete messages in a row, if all are plain and held; else change nothing.
 
         This is how receivers settle, and three statements do it for any number.
@@ -306,7 +312,7 @@ class Messages(Rows):
         counters = self._containers.change(container)
         if counters.held_sessions:
             return False
-        at = (first, last, nonce, now_ms)
+        at = (first, last, nonce, steady_ms)
         messages, size_bytes = self._run(_SQL["held_run"], at).fetchone()
         if messages != len(run):
             return False
@@ -316,10 +322,10 @@ class Messages(Rows):
         counters.size_bytes -= size_bytes
         return True
 
-    def _complete_each(self, locks: Sequence[Lock], now_ms: int) -> list[bool]:
+    def _complete_each(self, locks: Sequence[Lock], steady_ms: int) -> list[bool]:
         if not locks:
             return []
-        holds = self._holds(locks, now_ms)
+        holds = self._holds(locks, steady_ms)
         held = [hold for hold in holds if hold is not None]
         if held:
             ids = json_array([hold.id for hold in held])
@@ -328,15 +334,13 @@ class Messages(Rows):
         return [hold is not None for hold in holds]
 
     @guarded
-    def release(
-        self, locks: Sequence[Lock], now_ms: int, count: bool
-    ) -> list[EndedLock]:
-        holds = self._holds(locks, now_ms)
+    def release(self, locks: Sequence[Lock], now: Now, count: bool) -> list[EndedLock]:
+        holds = self._holds(locks, now.steady_ms)
         return self._give_back([hold for hold in holds if hold is not None], count)
 
     @guarded
-    def defer(self, lock: Lock, now_ms: int) -> bool:
-        hold = self._holds([lock], now_ms)[0]
+    def defer(self, lock: Lock, now: Now) -> bool:
+        hold = self._holds([lock], now.steady_ms)[0]
         if hold is None:
             return False
         counters = self._containers.change(lock.id >> SEQUENCE_BITS)

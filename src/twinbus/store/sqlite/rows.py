@@ -8,6 +8,9 @@ Owns the rules that tie rows together, each in one place:
   the session is not locked.
 * All unlocked messages expire after `_passed_over_ms`: those before are held by
   receivers and were passed over by `expired`. So they are not looked at repeatedly.
+* A receive passes over expired messages, and the heads move past them. No receive has
+  seen a wall time after `_seen_wall_ms`: when the clock is set back, those that have
+  not expired any more are listed in `returned`.
 * A lock with the end `FOREVER_MS` is held as long as its session is, any other until
   its own end.
 
@@ -142,6 +145,9 @@ class Rows:
         self._run_many = cursor.executemany
         self._passed_over_ms = -FOREVER_MS
         self._containers.load(self._connection)
+        self._seen_wall_ms = self._containers.last_accessed_ms()
+        # What the last was before this transaction set it back.
+        self._set_back_from_ms = -FOREVER_MS
 
     def _failed(self, error: sqlite3.Error) -> StoreFault:
         self._fault = self._file.fault(error)
@@ -177,13 +183,14 @@ class Rows:
             raise fault from error
         self._containers.in_transaction = False
         self._containers.keep()
+        self._set_back_from_ms = -FOREVER_MS
 
     def rollback(self) -> None:
         """Undo the transaction, if there is one."""
         in_transaction = self._containers.in_transaction
         self._containers.in_transaction = False
         self._containers.restore()
-        self._passed_over_ms = -FOREVER_MS
+        self._forget_looks()
         try:
             # After some errors SQLite has rolled back by itself.
             if in_transaction and self._connection.in_transaction:
@@ -213,9 +220,14 @@ class Rows:
         """The part did not happen."""
         self._containers.restore()
         self._containers.join(outer)
-        self._passed_over_ms = -FOREVER_MS
+        self._forget_looks()
         self._run("ROLLBACK TO part")
         self._run("RELEASE part")
+
+    def _forget_looks(self) -> None:
+        """What was found out about expired messages may have been undone."""
+        self._passed_over_ms = -FOREVER_MS
+        self._seen_wall_ms = max(self._seen_wall_ms, self._set_back_from_ms)
 
     def recover(self) -> bool:
         if self._fault is None:
@@ -236,7 +248,7 @@ class Rows:
 
     # -- locks -----------------------------------------------------------------
 
-    def _holds(self, locks: Sequence[Lock], now_ms: int) -> list[Hold | None]:
+    def _holds(self, locks: Sequence[Lock], steady_ms: int) -> list[Hold | None]:
         """What each lock holds; None if it is not held, or was named before.
 
         Any number may come as an id or a nonce: they are what a client sent.
@@ -248,7 +260,7 @@ class Rows:
         holds: list[Hold | None] = []
         for message_id, nonce in locks:
             row = there.pop(message_id, None)
-            if row is None or row[1] != nonce or row[2] <= now_ms:
+            if row is None or row[1] != nonce or row[2] <= steady_ms:
                 holds.append(None)
                 if row is not None:
                     there[message_id] = row
@@ -257,17 +269,19 @@ class Rows:
             if hold.until_ms == FOREVER_MS:
                 key = (message_id >> SEQUENCE_BITS, hold.session)
                 if key not in sessions:
-                    sessions[key] = self._holder(*key, now_ms)
+                    sessions[key] = self._holder(*key, steady_ms)
                 if sessions[key] != nonce:
                     holds.append(None)
                     continue
             holds.append(hold)
         return holds
 
-    def _holder(self, container: int, session: str | None, now_ms: int) -> int | None:
+    def _holder(
+        self, container: int, session: str | None, steady_ms: int
+    ) -> int | None:
         """The nonce of a session's lock, if it is locked now."""
         row = self._run(_SQL["session"], (container, session)).fetchone()
-        if row is None or row[0] is None or row[1] <= now_ms:
+        if row is None or row[0] is None or row[1] <= steady_ms:
             return None
         nonce: int = row[0]
         return nonce
@@ -283,13 +297,7 @@ class Rows:
         if count:
             self._run(_SQL["count_deliveries"], (ids,))
         active = [hold for hold in holds if hold.state == State.ACTIVE]
-        returned = []
-        for hold in active:
-            container = self._containers.change(hold.id >> SEQUENCE_BITS)
-            if hold.id & SEQUENCE_MASK <= container.head:
-                returned.append(hold.id)
-        if returned:
-            self._run(_SQL["insert_returned"], (json_array(returned),))
+        self._list([hold.id for hold in active])
         self._lower_session_heads(active)
         for hold in holds:
             self._note_expiry(hold.expires_ms)
@@ -298,7 +306,7 @@ class Rows:
             EndedLock(hold.id, hold.deliveries + more, hold.session) for hold in holds
         ]
 
-    def _lower_session_heads(self, holds: Sequence[Hold]) -> None:
+    def _lower_session_heads(self, holds: Sequence[Hold | Leaving]) -> None:
         first: dict[tuple[int, str], int] = {}
         for hold in holds:
             if hold.session is not None:
@@ -312,6 +320,30 @@ class Rows:
         """An unlocked message expires then."""
         if expires_ms is not None and expires_ms <= self._passed_over_ms:
             self._passed_over_ms = expires_ms - 1
+
+    def _see(self, wall_ms: int) -> None:
+        """A receive looks at the ready messages by this time."""
+        if wall_ms < self._seen_wall_ms:
+            times = (wall_ms, self._seen_wall_ms)
+            rows = self._run(_SQL["passed_over"], times).fetchall()
+            messages = [Leaving._make(row) for row in rows]
+            # Some may be listed already.
+            self._unlist(message.id for message in messages)
+            self._list(message.id for message in messages)
+            self._lower_session_heads(messages)
+            self._set_back_from_ms = max(self._set_back_from_ms, self._seen_wall_ms)
+        self._seen_wall_ms = wall_ms
+
+    def _list(self, ids: Iterable[int]) -> None:
+        """Messages are ready again; above the head, none is listed."""
+        heads = self._containers.change
+        listed = [
+            key
+            for key in ids
+            if key & SEQUENCE_MASK <= heads(key >> SEQUENCE_BITS).head
+        ]
+        if listed:
+            self._run(_SQL["insert_returned"], (json_array(listed),))
 
     def _discount(self, leaving: Iterable[Leaving | Hold]) -> None:
         """Take messages that go, or go aside, out of the counters."""

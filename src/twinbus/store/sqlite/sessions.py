@@ -8,6 +8,7 @@ Knows nothing of links or receivers: a holder is a nonce.
 
 from __future__ import annotations
 
+from twinbus.clock import Now
 from twinbus.store.base import EndedLock, SessionEnded, SessionGrant
 from twinbus.store.queries import load
 from twinbus.store.sqlite.rows import Hold, Rows, guarded
@@ -20,54 +21,55 @@ class Sessions(Rows):
 
     @guarded
     def accept_session(
-        self, container: int, name: str | None, until_ms: int, now_ms: int
+        self, container: int, name: str | None, until_ms: int, now: Now
     ) -> SessionGrant | None:
+        steady_ms = now.steady_ms
         counters = self._containers.change(container)
         if name is None:
-            name = self._waiting(container, now_ms)
+            name = self._waiting(container, steady_ms)
             if name is None:
                 return None
-        elif self._holder(container, name, now_ms) is not None:
+        elif self._holder(container, name, steady_ms) is not None:
             return None
         # Its last lock may have ended without having been given back.
-        self._end(container, name, now_ms, count=True)
+        self._end(container, name, steady_ms, count=True)
         nonce = self._new_nonce()
-        row = (container, name, now_ms, nonce, until_ms)
+        row = (container, name, steady_ms, nonce, until_ms)
         self._run(_SQL["lock_session"], row)
         counters.held_sessions += 1
         return SessionGrant(name, nonce, until_ms)
 
-    def _waiting(self, container: int, now_ms: int) -> str | None:
+    def _waiting(self, container: int, steady_ms: int) -> str | None:
         """The session that has waited longest for a holder."""
         waiting = self._run(_SQL["waiting_session"], (container,)).fetchall()
-        waiting += self._run(_SQL["ended_session"], (now_ms, container)).fetchall()
+        waiting += self._run(_SQL["ended_session"], (steady_ms, container)).fetchall()
         return min(waiting)[1] if waiting else None
 
     @guarded
     def renew_session(
-        self, container: int, session: SessionGrant, until_ms: int, now_ms: int
+        self, container: int, session: SessionGrant, until_ms: int, now: Now
     ) -> bool:
-        if self._holder(container, session.name, now_ms) != session.nonce:
+        if self._holder(container, session.name, now.steady_ms) != session.nonce:
             return False
         self._containers.change(container)
         self._run(_SQL["renew_session"], (until_ms, container, session.name))
         return True
 
     @guarded
-    def session_held(self, container: int, session: SessionGrant, now_ms: int) -> bool:
-        return self._holder(container, session.name, now_ms) == session.nonce
+    def session_held(self, container: int, session: SessionGrant, now: Now) -> bool:
+        return self._holder(container, session.name, now.steady_ms) == session.nonce
 
     @guarded
     def release_session(
-        self, container: int, session: SessionGrant, now_ms: int, count: bool
+        self, container: int, session: SessionGrant, now: Now, count: bool
     ) -> list[EndedLock]:
         row = self._run(_SQL["session"], (container, session.name)).fetchone()
         if row is None or row[0] != session.nonce:
             return []
-        return self._end(container, session.name, now_ms, count)
+        return self._end(container, session.name, now.steady_ms, count)
 
     def _end(
-        self, container: int, name: str, now_ms: int, count: bool
+        self, container: int, name: str, steady_ms: int, count: bool
     ) -> list[EndedLock]:
         """End the lock of a session, if it has one."""
         row = self._run(_SQL["session"], (container, name)).fetchone()
@@ -75,16 +77,17 @@ class Sessions(Rows):
             return []
         rows = self._run(_SQL["holds_of_session"], (row[0],)).fetchall()
         ended = self._give_back([Hold._make(row) for row in rows], count)
-        self._run(_SQL["unlock_session"], (now_ms, container, name))
+        self._run(_SQL["unlock_session"], (steady_ms, container, name))
         self._run(_SQL["drop_session"], (container, name))
         self._containers.change(container).held_sessions -= 1
         return ended
 
     @guarded
-    def end_sessions(self, now_ms: int, limit: int) -> list[SessionEnded]:
-        rows = self._run(_SQL["sessions_ended"], (now_ms, limit)).fetchall()
+    def end_sessions(self, now: Now, limit: int) -> list[SessionEnded]:
+        steady_ms = now.steady_ms
+        rows = self._run(_SQL["sessions_ended"], (steady_ms, limit)).fetchall()
         return [
-            SessionEnded(key, name, nonce, self._end(key, name, now_ms, count=True))
+            SessionEnded(key, name, nonce, self._end(key, name, steady_ms, count=True))
             for key, name, nonce in rows
         ]
 
@@ -95,13 +98,13 @@ class Sessions(Rows):
 
     @guarded
     def put_session_state(
-        self, container: int, name: str, state: bytes | None, now_ms: int
+        self, container: int, name: str, state: bytes | None, now: Now
     ) -> None:
         self._containers.change(container)
         if state is None:
             self._run(_SQL["delete_session_state"], (container, name))
         else:
-            row = (container, name, now_ms, state)
+            row = (container, name, now.wall_ms, state)
             self._run(_SQL["put_session_state"], row)
 
     @guarded

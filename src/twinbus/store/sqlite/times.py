@@ -6,6 +6,7 @@ index, in order of its time, and no more than `limit` at once. Knows no clock.
 
 from __future__ import annotations
 
+from twinbus.clock import Now
 from twinbus.store.base import EndedLock, Stored
 from twinbus.store.queries import load
 from twinbus.store.sqlite.rows import Hold, Rows, guarded, stored
@@ -17,29 +18,39 @@ class Times(Rows):
     """The part of the store that looks at times."""
 
     @guarded
-    def end_locks(self, now_ms: int, limit: int) -> list[EndedLock]:
-        rows = self._run(_SQL["holds_ended"], (now_ms, limit)).fetchall()
+    def end_locks(self, now: Now, limit: int) -> list[EndedLock]:
+        rows = self._run(_SQL["holds_ended"], (now.steady_ms, limit)).fetchall()
         return self._give_back([Hold._make(row) for row in rows], count=True)
 
     @guarded
-    def expired(self, now_ms: int, limit: int) -> list[Stored]:
-        at = {"after_ms": self._passed_over_ms, "now_ms": now_ms, "limit": limit}
+    def expired(self, now: Now, limit: int) -> list[Stored]:
+        wall_ms = now.wall_ms
+        at = {"after_ms": self._passed_over_ms, "now_ms": wall_ms, "limit": limit}
         messages = stored(self._run(_SQL["expired"], at).fetchall())
         if not messages and limit > 0:
             # What is left up to now is held; it is noted again when it is given back.
-            self._passed_over_ms = max(self._passed_over_ms, now_ms)
+            self._passed_over_ms = max(self._passed_over_ms, wall_ms)
         return messages
 
     @guarded
-    def due(self, now_ms: int, limit: int) -> list[Stored]:
-        return stored(self._run(_SQL["due"], (now_ms, limit)).fetchall())
+    def due(self, now: Now, limit: int) -> list[Stored]:
+        return stored(self._run(_SQL["due"], (now.wall_ms, limit)).fetchall())
 
     @guarded
-    def forget_duplicates(self, now_ms: int) -> None:
-        self._run(_SQL["forget_duplicates"], (now_ms,))
+    def forget_duplicates(self, now: Now) -> None:
+        self._run(_SQL["forget_duplicates"], (now.steady_ms,))
 
     @guarded
-    def next_time_ms(self) -> int | None:
-        at = {"after_ms": self._passed_over_ms}
-        times = self._run(_SQL["next_times"], at).fetchone()
-        return min((time for time in times if time is not None), default=None)
+    def next_wait_ms(self, now: Now) -> int | None:
+        at = {
+            "after_ms": self._passed_over_ms,
+            "steady_ms": now.steady_ms,
+            "wall_ms": now.wall_ms,
+        }
+        waits = self._run(_SQL["next_waits"], at).fetchone()
+        return min((wait for wait in waits if wait is not None), default=None)
+
+    @guarded
+    def cut_locks(self, until_ms: int) -> None:
+        for query in ("cut_locks", "cut_session_locks"):
+            self._run(_SQL[query], {"until_ms": until_ms})

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from twinbus import limits
+from twinbus.clock import Now
 from twinbus.core.names import EntityPath, SubQueue
 from twinbus.errors import ArgumentError, ArgumentOutOfRange, SessionLockLost
 from twinbus.server.broker.entities import Entity
@@ -214,8 +215,8 @@ class Call:
     turn: Turn
 
     @property
-    def now_ms(self) -> int:
-        return self.turn.now_ms
+    def now(self) -> Now:
+        return self.turn.now
 
     @property
     def container(self) -> int:
@@ -236,6 +237,6 @@ class Call:
         """The lock of a session that the asking connection still holds."""
         grant = self.grants.get((self.container, session_id))
         store = self.namespace.store
-        if grant is None or not store.session_held(self.container, grant, self.now_ms):
+        if grant is None or not store.session_held(self.container, grant, self.now):
             raise SessionLockLost
         return grant

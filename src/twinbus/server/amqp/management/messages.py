@@ -79,7 +79,7 @@ def _browse(call: Call, start: int, session: str | None) -> Iterator[Stored]:
     portion = _Portion(limits.PEEK_BYTES_MAX)
     while start <= SEQUENCE_MAX:
         messages = call.namespace.store.peek(
-            call.container, start, portion.count, call.now_ms, session
+            call.container, start, portion.count, call.now, session
         )
         yield from messages
         if len(messages) < portion.count:
@@ -131,19 +131,20 @@ def receive_deferred(call: Call) -> ManagementReply:
         grant = call.grant(session_id)
     _check_deferred(call, sequences, grant)
     store = call.namespace.store
-    until_ms = call.now_ms + call.entity.lock_ms
+    until_ms = call.now.steady_ms + call.entity.lock_ms
     ids = [id_of(call.container, sequence) for sequence in sequences]
     # Removal locks too: another receiver may hold what is to be removed.
-    nonce = store.lock_deferred(ids, until_ms, call.now_ms)
+    nonce = store.lock_deferred(ids, until_ms, call.now)
     messages = store.find(call.container, sequences)
     call.entity.count("delivered", len(messages), call.namespace.undo_log)
     if mode == _RECEIVE_AND_DELETE:
-        store.complete([Lock(key, nonce) for key in ids], call.now_ms)
+        store.complete([Lock(key, nonce) for key in ids], call.now)
         shown = [{"message": render_stored(stored, None, None)} for stored in messages]
         return done({"messages": shown})
     if grant is not None:
         until_ms = grant.until_ms
-    return done({"messages": [_locked(stored, nonce, until_ms) for stored in messages]})
+    shown_ms = call.now.shown(until_ms)
+    return done({"messages": [_locked(stored, nonce, shown_ms) for stored in messages]})
 
 
 def _check_deferred(
@@ -155,7 +156,7 @@ def _check_deferred(
         if (
             stored is None
             or stored.state != State.DEFERRED
-            or (stored.expires_ms is not None and stored.expires_ms <= call.now_ms)
+            or (stored.expires_ms is not None and stored.expires_ms <= call.now.wall_ms)
             or (grant is not None and stored.session != grant.name)
         ):
             raise MessageNotFound(
@@ -195,10 +196,11 @@ def renew_locks(call: Call) -> ManagementReply:
                 "A message of a session is locked with its session. "
                 "Renew the lock of the session."
             )
-    until_ms = call.now_ms + call.entity.lock_ms
+    until_ms = call.now.steady_ms + call.entity.lock_ms
     for lock in locks:
-        call.namespace.store.renew(lock, until_ms, call.now_ms)
-    expirations = Array(ARRAY_TIMESTAMP, [Timestamp(until_ms)] * len(locks))
+        call.namespace.store.renew(lock, until_ms, call.now)
+    shown = Timestamp(call.now.shown(until_ms))
+    expirations = Array(ARRAY_TIMESTAMP, [shown] * len(locks))
     return done({"expirations": expirations})
 
 
@@ -206,7 +208,7 @@ def _held(call: Call, lock: Lock) -> Stored:
     """The message that a lock of this container holds."""
     stored = None
     if container_of(lock.id) == call.container:
-        stored = call.namespace.store.held(lock, call.now_ms)
+        stored = call.namespace.store.held(lock, call.now)
     if stored is None:
         raise LockLost
     return stored
@@ -304,20 +306,18 @@ def delete_batch(call: Call) -> ManagementReply:
     if session_id is not None and call.has_sessions:
         grant = call.grant(session_id)
     store = call.namespace.store
-    until_ms = call.now_ms + call.entity.lock_ms
+    until_ms = call.now.steady_ms + call.entity.lock_ms
     left = min(count, limits.BATCH_MESSAGES_MAX)
     deleted = 0
     portion = _Portion(limits.SWEEP_BYTES_MAX)
     while left:
         wanted = min(left, portion.count)
         # What is locked by others or not ready yet is passed over.
-        nonce, messages = store.lock(
-            call.container, wanted, until_ms, call.now_ms, grant
-        )
+        nonce, messages = store.lock(call.container, wanted, until_ms, call.now, grant)
         older = [m for m in messages if m.enqueued_ms < before_ms]
         newer = [Lock(m.id, nonce) for m in messages if m.enqueued_ms >= before_ms]
-        store.complete([Lock(m.id, nonce) for m in older], call.now_ms)
-        store.release(newer, call.now_ms, count=False)
+        store.complete([Lock(m.id, nonce) for m in older], call.now)
+        store.release(newer, call.now, count=False)
         deleted += len(older)
         left -= len(older)
         if newer or len(messages) < wanted:

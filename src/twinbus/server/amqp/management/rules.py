@@ -67,8 +67,8 @@ def add(call: Call) -> ManagementReply:
     subscription = _subscription(call)
     name = call.arguments.text("rule-name")
     description = call.arguments.inner("rule-description")
-    rule = read_rule(name, description, call.now_ms)
-    call.namespace.entities.add_rule(subscription, rule, call.now_ms)
+    rule = read_rule(name, description, call.now.wall_ms)
+    call.namespace.entities.add_rule(subscription, rule, call.now.wall_ms)
     return done()
 
 
@@ -76,7 +76,7 @@ def remove(call: Call) -> ManagementReply:
     """Remove a rule."""
     subscription = _subscription(call)
     name = call.arguments.text("rule-name")
-    call.namespace.entities.remove_rule(subscription, name, call.now_ms)
+    call.namespace.entities.remove_rule(subscription, name, call.now.wall_ms)
     return done()
 
 

@@ -26,12 +26,13 @@ def _held(call: Call) -> SessionGrant:
 def renew(call: Call) -> ManagementReply:
     """Move the end of a session's lock."""
     grant = _held(call)
-    until_ms = call.now_ms + call.entity.lock_ms
+    until_ms = call.now.steady_ms + call.entity.lock_ms
     store = call.namespace.store
-    if not store.renew_session(call.container, grant, until_ms, call.now_ms):
+    if not store.renew_session(call.container, grant, until_ms, call.now):
         raise SessionLockLost
     renewed = (call.container, grant._replace(until_ms=until_ms))
-    return done({"expiration": Timestamp(until_ms)})._replace(renewed=renewed)
+    shown = Timestamp(call.now.shown(until_ms))
+    return done({"expiration": shown})._replace(renewed=renewed)
 
 
 def get_state(call: Call) -> ManagementReply:
@@ -51,7 +52,7 @@ def set_state(call: Call) -> ManagementReply:
             f"most {call.message_bytes_max}."
         )
     store = call.namespace.store
-    store.put_session_state(call.container, grant.name, state, call.now_ms)
+    store.put_session_state(call.container, grant.name, state, call.now)
     return done()
 
 

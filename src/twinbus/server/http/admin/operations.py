@@ -84,14 +84,14 @@ def perform(namespace: Namespace, request: AdminRequest, turn: Turn) -> AdminRep
     kind = request.target.kind
     if request.method in ("GET", "HEAD"):
         if kind.is_list:
-            return _list(namespace, request, turn.now_ms)
-        return _get(namespace, request, turn.now_ms)
+            return _list(namespace, request, turn.now.wall_ms)
+        return _get(namespace, request, turn.now.wall_ms)
     if kind.is_list or kind is TargetKind.NAMESPACE:
         raise MethodNotAllowed(f"{request.method} is not allowed for {kind.value}.")
     if request.method == "DELETE":
         return _delete(namespace, request, turn)
     if kind is TargetKind.RULE:
-        return _put_rule(namespace, request, turn.now_ms)
+        return _put_rule(namespace, request, turn.now.wall_ms)
     if request.if_match is None:
         return _create(namespace, request, turn)
     return _update(namespace, request, turn)
@@ -166,15 +166,15 @@ def _subscription(namespace: Namespace, request: AdminRequest) -> Entity:
 
 def _create(namespace: Namespace, request: AdminRequest, turn: Turn) -> AdminReply:
     given = _read(request)
-    description = _described(request, given, turn.now_ms)
+    description = _described(request, given, turn.now.wall_ms)
     rule = None
     if isinstance(description, SubscriptionDescription):
         _topic(namespace, description.topic_name)
         if given.default_rule is not None:
-            rule = admin_rules.read_rule(given.default_rule, None, turn.now_ms)
+            rule = admin_rules.read_rule(given.default_rule, None, turn.now.wall_ms)
             rule.validate()
     _check_forwards(namespace, request, None, description)
-    entity = namespace.entities.create(description, turn.now_ms)
+    entity = namespace.entities.create(description, turn.now.wall_ms)
     if rule is not None:
         _set_default_rule(namespace, entity, rule, turn)
     return _entry(201, entity_entry(namespace, request, entity, created=True))
@@ -186,8 +186,8 @@ def _set_default_rule(
     """Give a subscription that was just made another first rule."""
     entities = namespace.entities
     try:
-        entities.remove_rule(entity, DEFAULT_RULE_NAME, turn.now_ms)
-        entities.add_rule(entity, rule, turn.now_ms)
+        entities.remove_rule(entity, DEFAULT_RULE_NAME, turn.now.wall_ms)
+        entities.add_rule(entity, rule, turn.now.wall_ms)
     except CallerError:
         entities.delete(entity.path, turn)
         raise
@@ -233,7 +233,9 @@ def _delete(namespace: Namespace, request: AdminRequest, turn: Turn) -> AdminRep
     target = request.target
     if target.kind is TargetKind.RULE:
         subscription = _subscription(namespace, request)
-        namespace.entities.remove_rule(subscription, target.rule or "", turn.now_ms)
+        namespace.entities.remove_rule(
+            subscription, target.rule or "", turn.now.wall_ms
+        )
     else:
         namespace.delete(target.path, turn)
     return AdminReply(200)

@@ -122,7 +122,7 @@ class AdminExchange(Exchange):
         namespace = self.host.namespace.name
         tracker = self._target.tracker(namespace) if self._target else namespace
         detail = self._detail(error, status, tracker)
-        body = write_error(status, detail, tracker, self.host.clock.now_ms())
+        body = write_error(status, detail, tracker, self.host.clock.now().wall_ms)
         return _response(AdminReply(status, body, ERROR_TYPE))
 
     def _detail(self, error: TwinbusError, status: int, tracker: str) -> str:

@@ -19,6 +19,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from twinbus import limits
+from twinbus.clock import Now
 from twinbus.core.names import SubQueue
 from twinbus.core.rights import Claim, Right, RulesOf, standing
 from twinbus.errors import (
@@ -122,7 +123,7 @@ class RestExchange(Exchange):
         status = answers.status_of(error, STATUSES)
         text = answers.text_of(error)
         tracker = f"{self.host.namespace.name}:{self._wanted.path.text}"
-        body = write_error(status, text, tracker, self.host.clock.now_ms())
+        body = write_error(status, text, tracker, self.host.clock.now().wall_ms)
         headers = {"Content-Type": ERROR_TYPE}
         if status == 503:
             headers["Retry-After"] = str(limits.RETRY_AFTER_SECONDS)
@@ -186,7 +187,7 @@ class RestExchange(Exchange):
             self._entity_host, entity, entity.container(path.sub_queue), locks
         )
         # A receive ends with its token at the latest.
-        left_seconds = claim.expires_s - self.host.token_clock.now_ms() / 1000
+        left_seconds = claim.expires_s - self.host.token_clock.now().wall_ms / 1000
         wait_seconds = min(self._wait_seconds(), left_seconds)
         # After an empty body the next event is that the client disconnects.
         too_large = ArgumentError("A receive has no body. Leave it out.")
@@ -250,13 +251,13 @@ class RestExchange(Exchange):
         def work(namespace: Namespace, turn: Turn) -> int | None:
             if namespace.entities.find(entity.key) is not entity:
                 raise EntityNotFound(entity.name)
-            stored = _held(namespace, container, lock, wanted.message, turn.now_ms)
+            stored = _held(namespace, container, lock, wanted.message, turn.now)
             if wanted.action is RestAction.COMPLETE:
                 namespace.complete([lock], turn)
             elif wanted.action is RestAction.UNLOCK:
                 namespace.abandon(lock, None, turn)
             else:
-                return _renew(namespace, entity, lock, stored, turn.now_ms)
+                return _renew(namespace, entity, lock, stored, turn.now)
             return None
 
         until_ms = await self._entity_host.run(work)
@@ -284,12 +285,12 @@ class _ReceiveClaim:
 
 
 def _held(
-    namespace: Namespace, container: int, lock: Lock, message: str, now_ms: int
+    namespace: Namespace, container: int, lock: Lock, message: str, now: Now
 ) -> Stored:
     """The message that the lock holds, if it is the one that the path names."""
     if lock.container != container:
         raise MessageNotFound("There is no message with that lock token here.")
-    stored = namespace.store.held(lock, now_ms)
+    stored = namespace.store.held(lock, now)
     if stored is None:
         if namespace.store.find(container, [lock.sequence]):
             raise LockLost
@@ -303,12 +304,12 @@ def _held(
 
 
 def _renew(
-    namespace: Namespace, entity: Entity, lock: Lock, stored: Stored, now_ms: int
+    namespace: Namespace, entity: Entity, lock: Lock, stored: Stored, now: Now
 ) -> int:
     if stored.session is not None:
         raise CallerError(
             "A message of a session is locked with its session. Use AMQP to renew it."
         )
-    until_ms = now_ms + entity.lock_ms
-    namespace.store.renew(lock, until_ms, now_ms)
-    return until_ms
+    until_ms = now.steady_ms + entity.lock_ms
+    namespace.store.renew(lock, until_ms, now)
+    return now.shown(until_ms)

@@ -113,6 +113,13 @@ UNION ALL
 SELECT scheduled.id, 2, session, length(head) + length(bare)
 FROM json_each(?) AS wanted CROSS JOIN scheduled ON scheduled.id = wanted.value;
 
+-- name: passed_over
+-- Active, unlocked messages that expire after a time and up to another.
+SELECT id, state, session, length(head) + length(bare)
+FROM message INDEXED BY message_expires
+WHERE expires_ms > ? AND expires_ms <= ? AND state = 0
+    AND NOT EXISTS (SELECT 1 FROM lock WHERE lock.id = message.id);
+
 -- name: replace_message
 -- Give a message new bytes.
 UPDATE message SET head = ?, bare = ? WHERE id = ?;

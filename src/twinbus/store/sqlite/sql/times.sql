@@ -23,11 +23,20 @@ FROM scheduled INDEXED BY scheduled_due
 WHERE due_ms <= ?
 ORDER BY due_ms, id LIMIT ?;
 
--- name: next_times
--- The earliest end of a lock, a session lock, a message and a schedule.
+-- name: next_waits
+-- How long until the first lock, session lock, message and schedule end.
 SELECT
-    (SELECT min(until_ms) FROM lock WHERE until_ms < 4611686018427387904),
-    (SELECT min(until_ms) FROM session WHERE until_ms IS NOT NULL),
-    (SELECT min(expires_ms) FROM message WHERE expires_ms > :after_ms),
-    (SELECT min(expires_ms) FROM scheduled WHERE expires_ms > :after_ms),
-    (SELECT min(due_ms) FROM scheduled);
+    (SELECT min(until_ms) FROM lock WHERE until_ms < 4611686018427387904) - :steady_ms,
+    (SELECT min(until_ms) FROM session WHERE until_ms IS NOT NULL) - :steady_ms,
+    (SELECT min(expires_ms) FROM message WHERE expires_ms > :after_ms) - :wall_ms,
+    (SELECT min(expires_ms) FROM scheduled WHERE expires_ms > :after_ms) - :wall_ms,
+    (SELECT min(due_ms) FROM scheduled) - :wall_ms;
+
+-- name: cut_locks
+-- Let no lock of a single message end after a time.
+UPDATE lock SET until_ms = :until_ms
+WHERE until_ms > :until_ms AND until_ms < 4611686018427387904;
+
+-- name: cut_session_locks
+-- Let no session lock end after a time.
+UPDATE session SET until_ms = :until_ms WHERE until_ms > :until_ms;
