@@ -304,6 +304,12 @@ IDLE_CHECK_MS = 10_000
 # loop; and clocks may be set, so the timer is renewed within a minute.
 TICK_SECONDS_MIN = 0.01
 TICK_SECONDS_MAX = 60.0
+# A change of the wall clock that is a step: more than a busy machine takes between its
+# looks at two clocks, less than a lock or token that is judged by the wrong time.
+CLOCK_STEP_MS = 1_000
+# How often the time is kept in the store, beside the start and after steps. A clock
+# that is set back without a server makes locks and windows last longer by this at most.
+CLOCK_KEEP_MS = 3_600_000
 # How often a stopped store is asked whether it works again.
 STORE_RECOVERY_SECONDS = 1.0
 # How long a message that a topic has set aside is locked.

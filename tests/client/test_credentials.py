@@ -224,6 +224,27 @@ async def test_a_link_outlives_the_bearer_token_that_it_was_made_with(
             assert refused.value.condition == "amqp:unauthorized-access"
 
 
+@pytest.mark.parametrize("step_ms", [2 * 3_600_000, -2 * 3_600_000])
+async def test_a_token_is_made_by_a_clock_that_was_set(
+    tmp_path: Path, step_ms: int
+) -> None:
+    config = NamespaceConfig("contoso", (QueueDescription("q"),))
+    async with serving(tmp_path, config) as server:
+        endpoint = Endpoint("127.0.0.1", server.port)
+        credential = SasKey(*ROOT)
+        async with Connection(endpoint, credential, clock=server.clock) as client:
+            await client.sender("q").send(message())
+            server.clock.step(step_ms)
+            server.host.tick()
+
+            await client.sender("q").send(message())
+
+            connected = connections_of(server.server.ports["contoso"])
+            ends_s = [each.claims.next_end_s() for each in connected]
+            now_s = server.clock.now().wall_ms // 1000
+            assert all(end is not None and now_s < end for end in ends_s)
+
+
 async def test_one_claim_serves_all_links_of_an_entity(peer: Peer) -> None:
     async with client_of(peer, Asked()) as client:
         await client.sender("q").send(message())

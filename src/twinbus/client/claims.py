@@ -44,14 +44,14 @@ class ClientClaims:
         self._pair: RequestPair | None = None
         self._opening = Shared(self._open)
         self._putting: dict[str, Shared[None]] = {}
-        # When each claim ends, by audience.
+        # When each claim ends, by audience and the wall clock.
         self._ends_ms: dict[str, int] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._renewing: set[asyncio.Task[None]] = set()
 
     async def need(self, audience: str) -> bool:
         """Return when the server has a claim for an entity; True if it is new."""
-        if self._ends_ms.get(audience, 0) > self._clock.now_ms():
+        if self._ends_ms.get(audience, 0) > self._wall_ms():
             return False
         putting = self._putting.get(audience)
         if putting is None:
@@ -71,8 +71,12 @@ class ClientClaims:
         for task in self._renewing:
             task.cancel()
 
+    def _wall_ms(self) -> int:
+        """The time that tokens are made and judged by."""
+        return self._clock.now().wall_ms
+
     async def _put(self, audience: str) -> None:
-        now_ms = self._clock.now_ms()
+        now_ms = self._wall_ms()
         token = await self._source.token(audience, now_ms)
         pair = self._pair
         if pair is None or pair.failure is not None:
@@ -126,7 +130,7 @@ class ClientClaims:
                 await self._put(audience)
         except TwinbusError as error:
             log.warning("the claim for %s was not renewed: %s", audience, error)
-            left_ms = self._ends_ms.get(audience, 0) - self._clock.now_ms()
+            left_ms = self._ends_ms.get(audience, 0) - self._wall_ms()
             pause_seconds = left_ms / 2000
             if pause_seconds >= limits.CLIENT_RENEW_SECONDS_MIN:
                 self._schedule(audience, pause_seconds)

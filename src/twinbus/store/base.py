@@ -24,6 +24,11 @@ Rules that every store keeps:
   *wall* time, in milliseconds since the epoch: when a message was enqueued, is due or
   expires, when an entity was made or used. So setting the wall clock ends no lock and
   extends none. What a client is told of a lock's end is wall time (`Now.shown`).
+  Steady times are in rows, so the caller must let steady time go on over a restart; it
+  keeps a pair of both times as a setting and adds the wall time that has passed since
+  (`server/broker/namespace_clock.py`). Nothing else survives the restart of a machine.
+  If the wall clock went back meanwhile, rows may end later than they should: the caller
+  cuts locks to their longest duration (`cut_locks`).
 * **Order** is the order of ids: `id = container << SEQUENCE_BITS | sequence`, and
   sequence numbers count from 1 without gaps in each container. Outside the store ids
   are read by `sequence_of`, `container_of` and the properties of the same names. A

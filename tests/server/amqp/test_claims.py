@@ -63,7 +63,7 @@ async def cbs(client: RawClient) -> Cbs:
 
 
 def in_seconds(server: RawServer, seconds: int) -> int:
-    return server.clock.now_ms() // 1000 + seconds
+    return server.clock.now().wall_ms // 1000 + seconds
 
 
 def pass_time(server: RawServer, seconds: int) -> None:
@@ -115,6 +115,39 @@ async def test_an_expired_claim_can_be_replaced_by_any_other(
 
     session = await client.session()
     assert not is_refused(await receiver(client, session))
+    assert is_refused(await sender(client, session))
+
+
+async def test_a_clock_that_is_set_forward_ends_claims(
+    server: RawServer, client: RawClient, cbs: Cbs
+) -> None:
+    await cbs.sign("", "both", "both", in_seconds(server, 3600))
+    session = await client.session()
+    sending = await sender(client, session)
+    old_s = in_seconds(server, 3600)
+
+    server.clock.step(2 * 3_600_000)
+    server.host.tick()
+
+    detached = await wait_for(client, gone(sending))
+    assert detached.error.condition == "amqp:unauthorized-access"
+    assert (await cbs.sign("", "both", "both", old_s))[0] == 401
+    assert (await cbs.sign("", "both", "both", in_seconds(server, 60)))[0] == 202
+    assert not is_refused(await sender(client, session))
+
+
+async def test_a_clock_that_is_set_back_takes_tokens_by_the_new_time(
+    server: RawServer, client: RawClient, cbs: Cbs
+) -> None:
+    ended_s = in_seconds(server, -60)
+    assert (await cbs.sign("", "both", "both", ended_s))[0] == 401
+
+    server.clock.step(-2 * 3_600_000)
+
+    assert (await cbs.sign("", "both", "both", in_seconds(server, 60)))[0] == 202
+    session = await client.session()
+    assert not is_refused(await sender(client, session))
+    pass_time(server, 60)
     assert is_refused(await sender(client, session))
 
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from twinbus.clock import ManualClock
+from twinbus.clock import Now, ManualClock
 from twinbus.errors import StoreFault
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
@@ -23,11 +23,11 @@ class WatchedStore(SqliteStore):
         self.broken = False
         super().__init__(*arguments)  # type: ignore[arg-type]
 
-    def next_time_ms(self) -> int | None:
-        self._note("next_time_ms")
+    def next_wait_ms(self, now: Now) -> int | None:
+        self._note("next_wait_ms")
         if self.broken:
             raise StoreFault("The disk is full.")
-        return super().next_time_ms()
+        return super().next_wait_ms(now)
 
     def rollback(self) -> None:
         self._note("rollback")
@@ -65,7 +65,7 @@ async def test_store_is_used_in_the_thread_of_turns_alone(
         await host.run(fails)
     await host.try_recover()
 
-    assert set(store.used) == {"next_time_ms", "rollback", "recover", "entities"}
+    assert set(store.used) == {"next_wait_ms", "rollback", "recover", "entities"}
     assert threading.get_ident() not in store.used.values()
     await host.close()
 

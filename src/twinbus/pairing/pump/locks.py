@@ -86,9 +86,13 @@ class LockTimes:
             said_ms = min(ahead_ms, limits.LOCK_MS_MAX)
             self.longest_ms = max(self._usual_ms, said_ms)
         item = Item(message, stamp)
-        # Older than its lock it cannot be, unless a clock was set.
         oldest_ms = now_ms - self.longest_ms
-        item.lock(max(until_ms - self._ahead_ms, oldest_ms), self.longest_ms)
+        locked_ms = until_ms - self._ahead_ms
+        if locked_ms < oldest_ms:
+            # Older than its lock it cannot be: the server's clock was set back. This
+            # one may be as old, and those after it are measured anew.
+            locked_ms, self._ahead_ms = oldest_ms, ahead_ms
+        item.lock(locked_ms, self.longest_ms)
         return item
 
     def holding_since_ms(self, now_ms: int) -> int:

@@ -276,7 +276,7 @@ class Pump:
         """Decide over what came, and put it on its way."""
         if not self._unsorted or self._stopping:
             return
-        now_ms = self._settings.clock.now_ms()
+        now_ms, wall_ms = self._settings.clock.now()
         if self._settings.keeps_order:
             await self._gaps.look(self._unsorted, now_ms)
         fresh = self._unknown(self._unsorted)
@@ -286,6 +286,7 @@ class Pump:
             [(item, item.message.payload) for item in fresh],
             now_ms,
             self._settings.ttl_rule,
+            wall_ms,
         )
         self._dispatch(result)
 

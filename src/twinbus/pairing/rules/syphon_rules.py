@@ -328,11 +328,15 @@ def sort_chunk(
     chunk: Iterable[tuple[LockedT, bytes]],
     now_ms: int,
     ttl_rule: str = TTL_REMAINING,
+    wall_ms: int | None = None,
 ) -> Sorted[LockedT]:
-    """Decide over all messages that one receive brought, in the order they came."""
+    """Decide over all messages that one receive brought, in the order they came.
+
+    `wall_ms` is what times to live are counted by, where it differs from `now_ms`.
+    """
     result: Sorted[LockedT] = Sorted()
     for held, payload in chunk:
-        outcome = decide(payload, now_ms, ttl_rule)
+        outcome = decide(payload, now_ms if wall_ms is None else wall_ms, ttl_rule)
         if isinstance(outcome, SendHome):
             key = outcome.key
             if lanes.may_send(key, held, now_ms):

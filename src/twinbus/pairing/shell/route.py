@@ -72,9 +72,9 @@ class SendWork:
         if isinstance(error, SendRefused):
             self.messages = [self.each()[place] for place in sorted(error.failures)]
 
-    def diverted(self, path: str, now_ms: int, limit_bytes: int) -> list[bytes]:
+    def diverted(self, path: str, wall_ms: int, limit_bytes: int) -> list[bytes]:
         """As a backlog queue takes them; raises `MessageTooLargeForBacklog`."""
-        diverted = [envelope.divert(each, path, now_ms) for each in self.each()]
+        diverted = [envelope.divert(each, path, wall_ms) for each in self.each()]
         for message in diverted:
             check_size(message, path, limit_bytes)
         return diverted
@@ -337,7 +337,8 @@ class Flight:
         seconds = max(step.deadline_ms - now_ms, 0) / 1000
         try:
             path, limit = self._entity.policy.path, sender.message_bytes_max
-            diverted = work.diverted(path, now_ms, limit)
+            # Another process reads the time that it was diverted at.
+            diverted = work.diverted(path, pair.clock.now().wall_ms, limit)
             await sender.send(diverted, seconds)
         except Exception as error:  # noqa: BLE001
             work.failed(error)

@@ -32,6 +32,7 @@ from twinbus.server.broker.commands import Send
 from twinbus.server.broker.counters import COMMANDS, SECONDS, Histogram
 from twinbus.server.broker.faults import Faults
 from twinbus.server.broker.namespace import Namespace
+from twinbus.server.broker.namespace_clock import NamespaceClock
 from twinbus.server.broker.turn import (
     Command,
     Taken,
@@ -80,7 +81,7 @@ class ClaimHolder(Protocol):
     """A connection or request whose claims end with the rules that they came from."""
 
     def rules_changed(self) -> None:
-        """Look at the claims again."""
+        """Look at the claims again; also when the clock was set."""
 
 
 class EntityLink(Protocol):
@@ -117,7 +118,7 @@ class Host:
         self.namespace = namespace
         # Tells this start of this namespace from every other; not a secret.
         self.instance = secrets.token_hex(8)
-        self.clock = clock
+        self.clock = NamespaceClock(clock, namespace.store, namespace.name)
         # What tokens end by. Where a test moves the clock, clients do not know of it.
         self.token_clock = clock
         self.fault: StoreFault | None = None
@@ -361,7 +362,12 @@ class Host:
     def run_turn(self, work: Work) -> TurnOutcome:
         """Run a turn, and leave its transaction open."""
         self.namespace.store.begin()
-        return run(self.namespace, work)
+        clock_was_set = self.clock.keep(work.now)
+        outcome = run(self.namespace, work)
+        if clock_was_set:
+            # Claims end by the wall clock.
+            outcome.effects.rules_changed = True
+        return outcome
 
     # -- what a turn brought about -----------------------------------------------------
 
@@ -472,6 +478,7 @@ class Host:
 
     async def _undo(self, error: TwinbusError, submissions: list[Submission]) -> None:
         """Nothing of the turn happened: say so to everyone in it."""
+        self.clock.keep_again()
         with contextlib.suppress(StoreFault):
             await self._in_place(self._roll_back)
         for submission in submissions:

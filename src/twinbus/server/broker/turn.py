@@ -60,7 +60,8 @@ class Turn:
         self.emptied: set[int] = set()
         # The ids of entities that are gone.
         self.deleted: list[int] = []
-        # Whether claims may have lost the authorization rule that they came from.
+        # Whether claims may have lost the authorization rule that they came from, or
+        # have ended because the clock was set.
         self.rules_changed = False
         # Whether a ping has made sure that the commit writes a row.
         self.proves_write = False
