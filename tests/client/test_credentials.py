@@ -239,7 +239,7 @@ async def test_a_token_is_made_by_a_clock_that_was_set(
 
             await client.sender("q").send(message())
 
-            connected = connections_of(server.server.ports["contoso"])
+            connected = connections_of(server.ports["contoso"])
             ends_s = [each.claims.next_end_s() for each in connected]
             now_s = server.clock.now().wall_ms // 1000
             assert all(end is not None and now_s < end for end in ends_s)

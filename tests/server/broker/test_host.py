@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from twinbus.clock import Now, ManualClock
+from twinbus.clock import ManualClock, Now
 from twinbus.errors import StoreFault
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
