@@ -169,7 +169,7 @@ class RealPair:
             yield primary
 
     def _options(self, options: dict[str, Any], on_event: Any) -> dict[str, Any]:
-        self.label = f"p-{uuid4().hex[:12]}"
+        self.label = options.get("primary_name") or f"p-{uuid4().hex[:12]}"
         return {
             "backlog_queue_count": QUEUES,
             "failover_interval": 0,

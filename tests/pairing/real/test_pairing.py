@@ -1,6 +1,8 @@
-"""Pairing proves the rights that the pair needs, and names the one that is missing."""
+"""Pairing proves the rights that it needs, and makes the queues as they should be."""
 
 from __future__ import annotations
+
+from datetime import timedelta
 
 import pytest
 from azure.core.exceptions import ClientAuthenticationError
@@ -15,6 +17,21 @@ from twinbus.aio import (
     SendAvailabilityPairedNamespaceOptions,
 )
 from twinbus.pairing.rules.naming import backlog_path
+
+# The longest of .NET, rounded to microseconds.
+LONGEST = timedelta(days=10675199, hours=2, minutes=48, microseconds=5_477_581)
+
+
+async def test_backlog_queues_are_made_with_the_longest_durations(
+    pair: RealPair,
+) -> None:
+    async with pair.pair():
+        queue = pair.secondary.admin.get_queue(backlog_path(pair.label, 1))
+
+    assert queue.default_message_time_to_live == LONGEST
+    assert queue.auto_delete_on_idle == LONGEST
+    assert queue.lock_duration == timedelta(minutes=1)
+    assert queue.max_delivery_count == 2**31 - 1
 
 
 async def test_pairing_needs_send_on_the_secondary(pair: RealPair) -> None:

@@ -1,4 +1,4 @@
-"""The syphon of an application, between two real servers: queues, progress, the end."""
+"""The syphon of an application on a clock that tests move: queues, progress, end."""
 
 from __future__ import annotations
 
