@@ -433,6 +433,9 @@ ENTITY_KEYS_KEPT_MAX = 4096
 # service, and a lock that outlasts a slow batch.
 BACKLOG_QUEUE_MEGABYTES = 5120
 BACKLOG_LOCK_SECONDS = 60
+# Where backlog queues cannot be listed they are looked for by their index, until this
+# many in a row are missing. Each costs a request that is refused, every 15 minutes.
+BACKLOG_GAP_MAX = 100
 # Backlog queues that are linked to before all others, so that a wrong key is shown
 # twice and not ten times: a server may bar clients that fail often.
 BACKLOG_LINKS_FIRST = 2
@@ -487,9 +490,6 @@ JOURNAL_LOOK_SECONDS = 1.0
 JOURNAL_PACK_FILES_MAX = 1_000
 # How long the tokens of tasks last: a task may wait for an executor, and be repeated.
 SYPHON_TOKEN_SECONDS = 4 * 3600
-# Backlog queues are looked for by their index. As many as this may be missing in a row
-# before there are no more.
-BACKLOG_GAP_MAX = 10
 # While messages are left that are locked, the queues are looked at this often.
 SYPHON_LEFT_SECONDS = 5.0
 # What a receive of a task waits for the first message of a queue that has some, and

@@ -10,11 +10,41 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from twinbus.core.names import check_entity_path
 from twinbus.pairing.rules.naming import (
     BACKLOG_QUEUE_PROPERTIES,
+    IndexSearch,
     backlog_index,
     backlog_path,
     found_indexes,
     primary_label,
 )
+
+
+def search(existing: set[int], known: tuple[int, ...] = ()) -> tuple[list[int], int]:
+    """What a search finds, and how many indexes it has asked for."""
+    found = IndexSearch(known)
+    asked: list[int] = []
+    while group := found.group():
+        asked += group
+        found.found += [index for index in group if index in existing]
+    assert asked == list(range(len(asked)))
+    return found.found, len(asked)
+
+
+@pytest.mark.parametrize(
+    ("existing", "known", "found", "asked"),
+    [
+        (set(), (), [], 100),
+        ({0, 1, 2}, (), [0, 1, 2], 103),
+        ({0, 50, 150, 250}, (), [0, 50, 150, 250], 351),
+        ({0, 101}, (), [0], 101),
+        # One that is known is asked for, whether it still exists or not.
+        ({0, 101}, (0, 40), [0, 101], 202),
+        ({0}, (300,), [0], 401),
+    ],
+)
+def test_a_search_by_index_ends_after_a_hundred_that_are_missing(
+    existing: set[int], known: tuple[int, ...], found: list[int], asked: int
+) -> None:
+    assert search(existing, known) == (found, asked)
 
 
 def test_the_first_backlog_queue_of_contoso() -> None:

@@ -134,16 +134,19 @@ async def test_a_queue_that_was_deleted_is_left_alone(paired: Paired) -> None:
     assert paired.syphon._pumping.keys() == {0}
 
 
-async def test_if_queues_cannot_be_listed_those_of_the_pair_are_drained(
+async def test_if_queues_cannot_be_listed_they_are_looked_for_by_their_index(
     paired: Paired,
 ) -> None:
     site = paired.site
     paired.list_failure = ConnectionError("no administration today")
-    await site.divert(("orders", message("1")))
+    await site.create(site.secondary, backlog_queue(17))
+    for index in (0, 1, 17):
+        path = backlog_path(LABEL, index)
+        await site.divert(("orders", message(str(index))), queue=path)
 
     paired.syphon.start()
-    await paired.came_home(1)
 
+    assert sorted(await paired.came_home(3)) == ["0", "1", "17"]
     (event,) = [each for each in site.events if each.path == LABEL]
     assert event.kind is EventKind.SYPHON_BACKS_OFF
     assert event.cause is paired.list_failure

@@ -1,7 +1,8 @@
-"""Backlog queues: what they are called, and how they are made.
+"""Backlog queues: what they are called, how they are found, and how they are made.
 
-Owns the path `<primary>/x-servicebus-transfer/<index>`, both ways, and the properties
-that are set on a queue that has to be made. A queue that exists is left as it is, and
+Owns the path `<primary>/x-servicebus-transfer/<index>`, both ways, the search by index
+where the queues of a namespace cannot be listed, and the properties that are set on a
+queue that has to be made. A queue that exists is left as it is, and
 one beyond the count is not an error: it is only not used for sending. Knows nothing
 about which queues work; that is `rotation.py`.
 """
@@ -75,3 +76,23 @@ def found_indexes(paths: Iterable[str], primary: str) -> list[int]:
     """Every backlog queue among the queues of a secondary, in order."""
     indexes = (backlog_index(path, primary) for path in paths)
     return sorted({index for index in indexes if index is not None})
+
+
+class IndexSearch:
+    """Which indexes to ask for where queues cannot be listed, which needs Manage.
+
+    From 0 on, group after group, until many in a row do not exist. Add what exists to
+    `found` before the next group.
+    """
+
+    def __init__(self, known: Iterable[int] = ()) -> None:
+        self.found: list[int] = []
+        # The search does not end before these.
+        self._known = max(known, default=-1)
+        self._asked = 0
+
+    def group(self) -> range:
+        """What to ask for next; empty once the search is over."""
+        highest = max([self._known, *self.found[-1:]])
+        start, self._asked = self._asked, highest + 1 + limits.BACKLOG_GAP_MAX
+        return range(start, self._asked)

@@ -14,9 +14,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any
 
 from twinbus import limits
+from twinbus.errors import TwinbusError
 from twinbus.pairing.errors import PairedFactoryError
 from twinbus.pairing.events import EventKind, PairingEvent
 from twinbus.pairing.pump.destinations import Senders
+from twinbus.pairing.pump.finding import find_indexes
 from twinbus.pairing.pump.pump import Pump, PumpSettings
 from twinbus.pairing.rules.naming import backlog_path
 from twinbus.pairing.status import PumpCounts, SyphonStatus, total
@@ -175,9 +177,9 @@ class Syphon:
             try:
                 indexes = set(await self._list_indexes())
             except Exception as error:  # noqa: BLE001
-                # Whatever the administration client raises: those known are drained.
+                # Whatever the administration client raises: they are tried instead.
                 self._tell(EventKind.SYPHON_BACKS_OFF, self._pair.label, error)
-                indexes = set(self._pair.options.usable_indexes)
+                indexes = await self._try_indexes()
                 pause_seconds = limits.QUEUE_PAUSE_MS_MAX / 1000
             for index in sorted(indexes - self._pumping.keys()):
                 if not self._ending:
@@ -185,6 +187,16 @@ class Syphon:
             for index in self._pumping.keys() - indexes:
                 await self._forget(index)
             await self._settings.sleep(pause_seconds)
+
+    async def _try_indexes(self) -> set[int]:
+        """The queues that can be received from; if not even that, those of the pair."""
+        pair = self._pair
+        known = pair.options.usable_indexes
+        try:
+            return set(await find_indexes(pair.secondary, pair.label, known))
+        except TwinbusError:
+            # The pumps will report why.
+            return set(known)
 
     async def _forget(self, index: int) -> None:
         """The queue was deleted. If it is made again, it gets another pump."""

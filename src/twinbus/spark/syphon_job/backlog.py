@@ -1,7 +1,7 @@
 """The backlog queues of a secondary, looked at over AMQP alone.
 
-Owns three questions. Which are there: those whose links open, up to a gap of some
-missing ones. How much is left in one: by the numbers of its first and last message,
+Owns three questions. Which are there: as `finding.py` finds them. How much is left in
+one: by the numbers of its first and last message,
 which a few peeks find at any depth. And is there nothing at all: a peek shows what is
 ready and what is locked, so an empty answer means drained. Needs the right to listen
 and no other. Also waits for the first message without taking it.
@@ -19,7 +19,7 @@ from twinbus.client.connection import Connection
 from twinbus.client.message import Message
 from twinbus.client.receiver import Receiver
 from twinbus.errors import RemoteError
-from twinbus.pairing.rules.classification import Failure, kind_of
+from twinbus.pairing.pump.finding import find_indexes
 from twinbus.pairing.rules.naming import backlog_path
 from twinbus.pairing.rules.retry import is_ended_poll
 
@@ -44,25 +44,7 @@ class Backlog:
 
     async def find(self) -> list[int]:
         """The indexes that exist. Opens links and asks for nothing."""
-        found: list[int] = []
-        start = 0
-        while start - (found[-1] + 1 if found else 0) < limits.BACKLOG_GAP_MAX:
-            group = range(start, start + limits.BACKLOG_GAP_MAX)
-            exist = await asyncio.gather(*(self._exists(index) for index in group))
-            found += [index for index, there in zip(group, exist, strict=True) if there]
-            start = group.stop
-        return found
-
-    async def _exists(self, index: int) -> bool:
-        receiver = self._connection.receiver(self.path(index))
-        try:
-            await receiver.open()
-        except RemoteError as error:
-            if kind_of(error) is Failure.MISSING:
-                return False
-            raise
-        await receiver.close()
-        return True
+        return await find_indexes(self._connection, self._primary)
 
     # -- how much ----------------------------------------------------------------------
 
