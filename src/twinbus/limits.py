@@ -402,6 +402,8 @@ HELD_BYTES_MAX = 64 * 1024 * 1024
 # A backlog queue that failed: the pause before it is probed, doubled up to the second.
 QUEUE_PAUSE_MS_MIN = 5_000
 QUEUE_PAUSE_MS_MAX = 5 * 60_000
+# While a call waits for any of them: an outage of the secondary is outlasted by this.
+QUEUE_AWAITED_PAUSE_MS = 1_000
 # A destination that does not take what the syphon brings.
 DESTINATION_PAUSE_MS_MIN = 5_000
 DESTINATION_PAUSE_MS_MAX = 60_000

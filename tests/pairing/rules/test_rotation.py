@@ -7,7 +7,7 @@ from random import Random
 from twinbus.errors import RemoteError
 from twinbus.pairing.events import EventKind
 from twinbus.pairing.rules.classification import Failure
-from twinbus.pairing.rules.decisions import Decision, ProbeQueue, Tell
+from twinbus.pairing.rules.decisions import Decision, ProbeQueue, Tell, Wake
 from twinbus.pairing.rules.rotation import Rotation, SenderChoice
 
 T0 = 1_700_000_000_000
@@ -153,6 +153,82 @@ def test_a_busy_queue_is_not_probed_before_ten_seconds() -> None:
 
 def test_a_probe_of_a_queue_that_is_in_is_ignored() -> None:
     assert make().probe_ended(0, GONE, T0) == []
+
+
+class Call:
+    """A call that waits."""
+
+    def wake(self) -> None:
+        raise AssertionError("the rules wake nothing themselves")
+
+
+def probes(decisions: list[Decision]) -> list[ProbeQueue]:
+    return [each for each in decisions if isinstance(each, ProbeQueue)]
+
+
+def test_while_a_call_waits_queues_are_probed_every_second() -> None:
+    rotation = make(2)
+    for index in (0, 1):
+        fail(rotation, index)
+    now_ms = T0 + 100
+
+    planned = rotation.wait(Call(), now_ms)
+    pauses = []
+    for _ in range(8):
+        now_ms += 1_000
+        (probe,) = probes(rotation.probe_ended(0, GONE, now_ms))
+        pauses.append(probe.at_ms - now_ms)
+
+    assert planned == [ProbeQueue(0, T0 + 1_100), ProbeQueue(1, T0 + 1_100)]
+    assert pauses == [1_000] * 8
+
+
+def test_a_queue_that_is_back_wakes_the_calls_in_their_order() -> None:
+    rotation = make(2)
+    for index in (0, 1):
+        fail(rotation, index)
+    first, second, gone = Call(), Call(), Call()
+    for call in (first, gone, second):
+        rotation.wait(call, T0)
+    rotation.forget(gone)
+
+    decisions = rotation.probe_ended(1, None, T0 + 1_000)
+
+    assert decisions[1:] == [Wake(first), Wake(second)]
+    assert told(decisions) == [
+        (EventKind.BACKLOG_QUEUE_IN, "contoso/x-servicebus-transfer/1")
+    ]
+    # Without a call that waits, the pause is the usual one again.
+    assert probes(rotation.probe_ended(0, GONE, T0 + 1_001)) == [
+        ProbeQueue(0, T0 + 11_001)
+    ]
+
+
+def test_a_probe_that_is_planned_sooner_or_under_way_is_left_alone() -> None:
+    rotation = make(2)
+    for index in (0, 1):
+        fail(rotation, index)
+    rotation.wait(Call(), T0)
+
+    assert rotation.wait(Call(), T0 + 500) == []
+    assert rotation.wait(Call(), T0 + 1_500) == []
+
+
+def test_a_probe_that_another_one_has_replaced_plans_no_third() -> None:
+    rotation = make(1)
+    fail(rotation, 0)
+    rotation.wait(Call(), T0)
+    rotation.probe_ended(0, GONE, T0 + 4_500)
+
+    assert rotation.probe_ended(0, GONE, T0 + 5_000) == []
+
+
+def test_a_busy_queue_is_left_alone_for_ten_seconds_whatever_waits() -> None:
+    rotation = make(1)
+    rotation.failed(0, Failure.BUSY, GONE, T0)
+
+    assert rotation.wait(Call(), T0 + 1) == []
+    assert rotation.status()[0].probe_ms == T0 + 10_000
 
 
 def test_status_tells_the_state_of_every_queue() -> None:

@@ -83,7 +83,10 @@ class Wake:
 
 @dataclass(frozen=True, slots=True)
 class ProbeQueue:
-    """Probe this backlog queue at that time, and report `Rotation.probe_ended`."""
+    """Probe this backlog queue at that time, and report `Rotation.probe_ended`.
+
+    It replaces one that is planned and has not begun.
+    """
 
     index: int
     at_ms: int

@@ -3,17 +3,20 @@
 Owns the set of backlog queues that work, for all senders of a factory. A sender picks
 one at random when it first diverts and stays with it. A queue that fails is out for
 every sender; it is probed after a pause, which doubles until the queue has really taken
-a message again, and comes back by itself. Chance comes in as a function. Knows nothing
-about messages, nor about how a probe is made.
+a message again, and comes back by itself. While no queue is left and calls wait for
+one, queues are probed at a short pace, and the first that is back wakes the calls.
+Chance comes in as a function. Knows nothing about messages, nor about how a probe is
+made.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from twinbus import limits
 from twinbus.pairing.events import EventKind, PairingEvent
 from twinbus.pairing.rules.classification import Failure
-from twinbus.pairing.rules.decisions import Decision, ProbeQueue, Tell
+from twinbus.pairing.rules.decisions import Decision, ProbeQueue, Tell, Wake, Wakeable
 from twinbus.pairing.rules.naming import backlog_path
 from twinbus.pairing.rules.retry import QUEUE_BACKOFF
 from twinbus.pairing.status import QueueStatus
@@ -23,10 +26,12 @@ Chance = Callable[[int], int]
 
 
 class _RotatedQueue:
-    __slots__ = ("accepted", "cause", "failures", "probe_ms")
+    __slots__ = ("accepted", "busy_until_ms", "cause", "failures", "probe_ms")
 
     def __init__(self) -> None:
         self.accepted = 0
+        # It asked to be left alone until then.
+        self.busy_until_ms = 0
         self.cause: BaseException | None = None
         # Since it last took a message.
         self.failures = 0
@@ -45,6 +50,8 @@ class Rotation:
         self.last_cause: BaseException | None = None
         # How long the last accepted send to a queue took.
         self.recent_ms = 0
+        # Calls that wait for a queue, in the order in which they came.
+        self._waiting: dict[Wakeable, None] = {}
 
     def path(self, index: int) -> str:
         """The path of a queue on the secondary."""
@@ -89,20 +96,49 @@ class Rotation:
             return []
         if cause is not None:
             queue.cause = cause
+            if now_ms < queue.probe_ms:
+                # It was planned before another one that is still to come.
+                return []
             return [ProbeQueue(index, self._take_out(queue, now_ms))]
         queue.probe_ms = None
         event = PairingEvent(EventKind.BACKLOG_QUEUE_IN, self.path(index), now_ms)
-        return [Tell(event)]
+        waiting, self._waiting = self._waiting, {}
+        return [Tell(event), *map(Wake, waiting)]
+
+    def wait(self, call: Wakeable, now_ms: int) -> list[Decision]:
+        """A call waits until a queue is back, and is woken then; none is left now."""
+        self._waiting[call] = None
+        decisions: list[Decision] = []
+        for index, queue in self._queues.items():
+            soon_ms = self._soon_ms(queue, now_ms)
+            # One that is due already is under way.
+            if queue.probe_ms is not None and queue.probe_ms > soon_ms:
+                queue.probe_ms = soon_ms
+                decisions.append(ProbeQueue(index, soon_ms))
+        return decisions
+
+    def forget(self, call: Wakeable) -> None:
+        """A call does not wait any more."""
+        self._waiting.pop(call, None)
+
+    def _take_out(
+        self, queue: _RotatedQueue, now_ms: int, *, busy: bool = False
+    ) -> int:
+        """Take a queue out; returns when to probe it."""
+        if busy:
+            queue.busy_until_ms = now_ms + QUEUE_BACKOFF.pause_ms(0, busy=True)
+        if self._waiting:
+            # These probes are many and say no more than a few: the pause stays.
+            queue.probe_ms = self._soon_ms(queue, now_ms)
+        else:
+            queue.failures += 1
+            due_ms = now_ms + QUEUE_BACKOFF.pause_ms(queue.failures)
+            queue.probe_ms = max(due_ms, queue.busy_until_ms)
+        return queue.probe_ms
 
     @staticmethod
-    def _take_out(queue: _RotatedQueue, now_ms: int, *, busy: bool = False) -> int:
-        """Take a queue out; returns when to probe it."""
-        queue.failures += 1
-        pause_ms = QUEUE_BACKOFF.pause_ms(queue.failures)
-        if busy:
-            pause_ms = max(pause_ms, QUEUE_BACKOFF.pause_ms(0, busy=True))
-        queue.probe_ms = now_ms + pause_ms
-        return queue.probe_ms
+    def _soon_ms(queue: _RotatedQueue, now_ms: int) -> int:
+        return max(now_ms + limits.QUEUE_AWAITED_PAUSE_MS, queue.busy_until_ms)
 
     def status(self) -> list[QueueStatus]:
         """What is known of every queue."""
