@@ -10,6 +10,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import (
     MessagingEntityDisabledError,
     MessagingEntityNotFoundError,
+    OperationTimeoutError,
     ServiceBusConnectionError,
     ServiceBusError,
     ServiceBusQuotaExceededError,
@@ -19,6 +20,8 @@ from azure.servicebus.management import EntityStatus
 
 from tests.pairing.real.site import (
     ATTEMPT_SECONDS,
+    PATIENCE_SECONDS,
+    QUEUES,
     SLOW,
     SMALL,
     Leftovers,
@@ -27,7 +30,9 @@ from tests.pairing.real.site import (
     message,
 )
 from twinbus.aio import EventKind, MessageSender
+from twinbus.pairing.rules import rotation
 from twinbus.pairing.rules.naming import backlog_path
+from twinbus.pairing.rules.retry import Backoff
 
 # Nearly a quarter of a megabyte, so that few of them fill a queue.
 LARGE = b"x" * 250_000
@@ -144,6 +149,81 @@ async def test_without_a_secondary_the_send_raises(pair: RealPair) -> None:
         await paired.until(EventKind.BACKLOG_QUEUE_IN, backlog_path(pair.label, 0))
         await sender.send_messages(message("again"))
     assert pair.backlog() == ["again"]
+
+
+async def test_a_send_with_a_timeout_waits_for_the_secondary(
+    pair: RealPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are away; it is sent soon after one backlog queue is back."""
+    slow = Backoff(first_ms=300_000, longest_ms=300_000)
+    monkeypatch.setattr(rotation, "QUEUE_BACKOFF", slow)
+    queue = pair.queue()
+    async with Leftovers(), pair.pair() as paired:
+        sender = paired.sender(queue)
+        await sender.send_messages(message("before"))
+        pair.primary.server.kill()
+        pair.secondary.server.kill()
+
+        send = asyncio.ensure_future(sender.send_messages(message("held"), timeout=90))
+        for index in range(QUEUES):
+            path = backlog_path(pair.label, index)
+            await paired.until(EventKind.BACKLOG_QUEUE_OUT, path)
+        await asyncio.to_thread(pair.secondary.server.start)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await send
+
+        assert paired.state(queue) == "failed over"
+    assert pair.backlog() == ["held"]
+
+
+async def test_closing_lets_a_send_that_waits_for_the_secondary_end(
+    pair: RealPair,
+) -> None:
+    queue = pair.queue()
+    async with Leftovers(), pair.pair() as paired:
+        pair.primary.server.kill()
+        pair.secondary.server.kill()
+        send = asyncio.ensure_future(
+            paired.sender(queue).send_messages(message("held"), timeout=90)
+        )
+        await paired.until(EventKind.BACKLOG_QUEUE_OUT, backlog_path(pair.label, 1))
+
+        closing = asyncio.ensure_future(paired.factory.close())
+        await asyncio.to_thread(pair.secondary.server.start)
+
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await asyncio.gather(send, closing)
+    assert pair.backlog() == ["held"]
+
+
+async def test_a_send_that_waits_for_the_secondary_takes_the_primary_if_that_is_first(
+    pair: RealPair,
+) -> None:
+    queue = pair.queue()
+    async with Leftovers(), pair.pair() as paired:
+        sender = paired.sender(queue)
+        await sender.send_messages(message("before"))
+        pair.primary.server.kill()
+        pair.secondary.server.kill()
+        send = asyncio.ensure_future(sender.send_messages(message("held"), timeout=90))
+        await paired.until(EventKind.BACKLOG_QUEUE_OUT, backlog_path(pair.label, 0))
+        await asyncio.to_thread(pair.primary.server.start)
+        await send
+    assert pair.primary.ids(queue) == ["before", "held"]
+
+
+async def test_a_send_ends_with_its_timeout_while_both_are_away(
+    pair: RealPair,
+) -> None:
+    async with Leftovers(), pair.pair() as paired:
+        pair.primary.server.kill()
+        pair.secondary.server.kill()
+        began = monotonic()
+
+        with pytest.raises(OperationTimeoutError):
+            await paired.sender("orders").send_messages(message("lost"), timeout=3)
+
+        assert 3 <= monotonic() - began < 3 + PATIENCE_SECONDS
 
 
 async def test_a_secondary_that_hangs_costs_a_deadline_and_no_more(

@@ -15,10 +15,11 @@ from tests.pairing.rules.one_sender import (
 )
 from twinbus.errors import MessageTooLarge, QuotaExceeded, RemoteError
 from twinbus.pairing.rules.classification import Verdict
-from twinbus.pairing.rules.decisions import Wake
+from twinbus.pairing.rules.decisions import ProbeQueue, Wake
 from twinbus.pairing.rules.send_call import (
     Done,
     GiveUp,
+    SendCall,
     SendRules,
     TryBacklog,
     TryPrimary,
@@ -118,6 +119,51 @@ def test_when_no_queue_is_left_the_last_error_is_raised() -> None:
 
     assert call.backlog_failed(last, T0 + 6).step == GiveUp(last)
     assert sender.call().start(T0 + 7).step == GiveUp(last)
+
+
+def waiting(sender: Sender, call: SendCall, until_ms: int) -> None:
+    """The only queue fails, and the call waits for it."""
+    turn = call.backlog_failed(GONE, T0 + 5)
+    assert turn.step == Wait(until_ms)
+    assert ProbeQueue(0, T0 + 1_005) in turn.decisions
+    assert not sender.rotation.is_in(0)
+
+
+def test_a_send_with_a_timeout_waits_until_a_queue_is_back() -> None:
+    sender, call = over(queues=1, deadline_ms=T0 + 90_000)
+    waiting(sender, call, T0 + 90_000)
+
+    decisions = sender.rotation.probe_ended(0, None, T0 + 60_000)
+
+    assert Wake(call) in decisions
+    assert isinstance(call.woken(T0 + 60_000).step, TryBacklog)
+    assert call.backlog_accepted(T0 + 60_001).step == Done()
+
+
+def test_a_send_that_waits_for_a_queue_returns_to_an_entity_that_failed_back() -> None:
+    sender, call = over(queues=1, deadline_ms=T0 + 90_000)
+    waiting(sender, call, T0 + 90_000)
+    sender.entity.mark_healthy(T0 + 10)
+
+    assert isinstance(call.woken(T0 + 10).step, TryPrimary)
+    assert Wake(call) not in sender.rotation.probe_ended(0, None, T0 + 1_005)
+
+
+def test_a_send_that_waits_for_a_queue_ends_with_its_timeout() -> None:
+    sender, call = over(queues=1, deadline_ms=T0 + 90_000)
+    waiting(sender, call, T0 + 90_000)
+
+    assert call.woken(T0 + 90_000).step == GiveUp(GONE, timed_out=True)
+    assert Wake(call) not in sender.rotation.probe_ended(0, None, T0 + 91_000)
+
+
+def test_a_send_that_is_cancelled_while_it_waits_for_a_queue_is_forgotten() -> None:
+    sender, call = over(queues=1, deadline_ms=T0 + 90_000)
+    waiting(sender, call, T0 + 90_000)
+
+    call.cancelled()
+
+    assert Wake(call) not in sender.rotation.probe_ended(0, None, T0 + 1_005)
 
 
 def test_a_message_fault_is_not_the_queues_fault() -> None:

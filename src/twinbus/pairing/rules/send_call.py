@@ -278,6 +278,7 @@ class SendCall:
 
     def woken(self, now_ms: int) -> NextStep:
         """The time has come, or something has changed."""
+        self._rules.rotation.forget(self)
         return self._next(now_ms)
 
     def cancelled(self) -> list[Decision]:
@@ -285,6 +286,7 @@ class SendCall:
         if self._trying:
             self._entity.forgotten(self._attempt)
             self._trying = False
+        self._rules.rotation.forget(self)
         return self._leave()
 
     # -- steps ---------------------------------------------------------------------
@@ -372,8 +374,12 @@ class SendCall:
         self._trying = False
         index = self._choice.queue()
         if index is None:
-            cause = self._rules.rotation.last_cause
-            return NextStep(GiveUp(cause or self._cause), decisions)
+            rotation = self._rules.rotation
+            self._cause = rotation.last_cause or self._cause
+            if self._deadline_ms is None:
+                return NextStep(GiveUp(self._cause), decisions)
+            decisions += rotation.wait(self, now_ms)
+            return NextStep(Wait(self._deadline_ms), decisions)
         self._index = index
         self._diverting = True
         self._backlog_since_ms = now_ms

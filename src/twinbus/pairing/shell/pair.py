@@ -99,6 +99,7 @@ class Pair:
         remember(self)
         # Set while `sends_ended` waits.
         self.idle: asyncio.Future[None] | None = None
+        self._pings = True
         self._stopped = False
         # Called when something was diverted.
         self.on_diverted: Callable[[], None] | None = None
@@ -150,7 +151,8 @@ class Pair:
             case CancelTimer():
                 self._cancel_timer(decision)
             case StartPing():
-                self._probing.start_ping(decision)
+                if self._pings:
+                    self._probing.start_ping(decision)
             case StopPinging():
                 self._probing.stop_ping(decision)
             case ProbeQueue():
@@ -263,8 +265,10 @@ class Pair:
             self.idle.set_result(None)
 
     def stop_pings(self) -> None:
-        """No more pings and probes; timers run on for the sends that they hold."""
-        self._probing.stop()
+        """No more pings; timers and probes run on for sends that are under way."""
+        self._pings = False
+        for key in self._entities:
+            self._probing.stop_ping(StopPinging(key, 0))
 
     def stop(self) -> None:
         """No more of anything."""
