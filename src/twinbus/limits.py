@@ -137,6 +137,36 @@ FAULT_PAUSE_SECONDS = 0.1
 # How often the log says that a fault is still on.
 FAULT_REMINDER_SECONDS = 60
 
+# -- supervisor --------------------------------------------------------------------
+
+# How often the event loop of the server shows that it moves.
+HEARTBEAT_SECONDS = 0.5
+# A loop that has not moved for this long is taken for stalled. No honest turn comes
+# near it, and clients wait at least as long for an answer.
+HEARTBEAT_SILENCE_SECONDS_MAX = 5.0
+# How often the supervisor looks. A look that comes later counts as one that did not:
+# then the supervisor itself stood still, with the machine or its process group.
+SUPERVISOR_LOOK_SECONDS = 0.5
+# So many restarts in this time; then something is wrong that they do not cure.
+SUPERVISOR_RESTARTS_MAX = 5
+SUPERVISOR_RESTART_WINDOW_SECONDS = 60.0
+# What a server may take to stop before it is killed. Containers allow 10 s by default.
+SUPERVISOR_STOP_SECONDS_MAX = 8.0
+# What a server without its supervisor may take to stop by itself.
+ORPHAN_STOP_SECONDS_MAX = 8.0
+# Sockets in one message between them; Linux passes 253 at most.
+SUPERVISOR_SOCKETS_PER_MESSAGE_MAX = 200
+# The log as it was before a failure: the last records, and the room for them, which
+# is 800 bytes each. A longer record, such as a traceback, may have this much.
+LOG_RING_RECORDS_MAX = 10_000
+LOG_RING_BYTES = 8 * 1024 * 1024
+LOG_RECORD_BYTES_MAX = 16 * 1024
+# How often metrics are written to where the supervisor finds them, and their room.
+VITALS_SECONDS = 1.0
+VITALS_BYTES_MAX = 512 * 1024
+# Entities in them; each costs 3 us and 500 bytes a second.
+VITALS_ENTITIES_MAX = 500
+
 # -- links -------------------------------------------------------------------------
 
 # As the real service grants; refilled at half.
