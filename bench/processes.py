@@ -105,13 +105,14 @@ def _target(child: Child) -> Target:
 def twinbus(
     folder: Path, *, https: bool = False, queues: Sequence[str] = (QUEUE,)
 ) -> Iterator[Target]:
-    """Run our server on a data folder, as a user starts it."""
+    """Run our server on a data folder, without supervisor: its process is measured."""
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "namespaces.json"
     made = [{"name": name, "max_size_in_megabytes": _SIZE_MB} for name in queues]
     config.write_text(json.dumps({"namespaces": [{"name": NAMESPACE, "queues": made}]}))
     command = ["-m", "twinbus.cli.main", "serve", "--dev", "--namespace", NAMESPACE]
     command += ["--data", str(folder / "data"), "--config", str(config)]
+    command += ["--no-supervisor"]
     command += ["--amqp-port", "0", "--http-port", "0", "--log-level", "warning"]
     command += ["--https-port", "0"] if https else []
     child = Child(command, folder / "server.log")

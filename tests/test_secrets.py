@@ -98,7 +98,7 @@ def serving(folder: Path, config: dict[str, Any]) -> Iterator[Server]:
     file.write_text(json.dumps(config))
     command = [sys.executable, "-m", "twinbus.cli.main", "serve"]
     command += ["--host", "127.0.0.1", "--data", str(folder / "data")]
-    command += ["--config", str(file), "--log-level", "debug"]
+    command += ["--config", str(file), "--log-level", "debug", "--no-supervisor"]
     for kind in ("amqp", "amqps", "http", "https"):
         command += [f"--{kind}-port", "0"]
     out, err = folder / "stdout.log", folder / "stderr.log"

@@ -87,8 +87,9 @@ class Served:
 
 @contextmanager
 def served(data: Path, *args: object) -> Iterator[Served]:
-    """Run `twinbus serve` until the block ends."""
-    command = [sys.executable, "-m", "twinbus.cli.main", "serve", "--data", str(data)]
+    """Run `twinbus serve`, without supervisor, until the block ends."""
+    command = [sys.executable, "-m", "twinbus.cli.main", "serve", "--no-supervisor"]
+    command += ["--data", str(data)]
     process = subprocess.Popen(
         [*command, *map(str, args)],
         stdout=subprocess.PIPE,

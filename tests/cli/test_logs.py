@@ -54,7 +54,9 @@ def test_a_server_writes_json_when_asked(tmp_path: Path) -> None:
 
 
 def test_another_form_is_refused(run: Run, tmp_path: Path) -> None:
-    result = run("serve", "--dev", "--data", tmp_path, "--log-format", "xml")
+    result = run(
+        "serve", "--no-supervisor", "--dev", "--data", tmp_path, "--log-format", "xml"
+    )
 
     assert result.code == 2
     assert "--log-format xml is not one of text, json." in result.err

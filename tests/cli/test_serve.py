@@ -125,7 +125,15 @@ def test_mistakes_are_one_line_and_code_two(run: Run, tmp_path: Path) -> None:
             (("--dev", "--log-level", "loud"), "--log-level"),
             ((), "--namespace NAME"),
         ):
-            result = run("serve", "--data", tmp_path / "data", "--http-port", 0, *args)
+            result = run(
+                "serve",
+                "--no-supervisor",
+                "--data",
+                tmp_path / "data",
+                "--http-port",
+                0,
+                *args,
+            )
             assert (result.code, result.out) == (2, ""), (args, result)
             assert text in result.err, args
             assert result.err.count("\n") == 1, args
@@ -134,7 +142,7 @@ def test_mistakes_are_one_line_and_code_two(run: Run, tmp_path: Path) -> None:
 def test_a_folder_in_use_is_one_line_and_code_two(run: Run, tmp_path: Path) -> None:
     with served(tmp_path, "--dev", "--namespace", "contoso", *FREE) as server:
         options = ("--dev", "--namespace", "contoso", "--data", tmp_path)
-        result = run("serve", *options, *FREE)
+        result = run("serve", "--no-supervisor", *options, *FREE)
 
     assert result.code == 2
     assert f"in use by process {server.process.pid}" in result.err
@@ -201,7 +209,9 @@ def test_a_file_of_keys_that_is_not_there_is_one_line_and_code_two(
     missing = tmp_path / "jwks.json"
     jwt = ("--jwt-issuer", "i", "--jwt-jwks", missing)
 
-    result = run("serve", "--dev", "--data", tmp_path / "data", *FREE, *jwt)
+    result = run(
+        "serve", "--no-supervisor", "--dev", "--data", tmp_path / "data", *FREE, *jwt
+    )
 
     assert (result.code, result.out) == (2, "")
     assert f"{missing}: cannot be read" in result.err

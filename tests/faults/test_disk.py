@@ -159,6 +159,7 @@ def _failing(folder: Path, call: str, when: str) -> Iterator[int]:
             *("--", sys.executable, "-m", "twinbus.cli.main", "serve", "--dev"),
             *("--namespace", "n", "--data", str(folder / "data")),
             *("--amqp-port", "0", "--http-port", "0", "--config", str(config)),
+            "--no-supervisor",
         ],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -9,10 +9,11 @@ from __future__ import annotations
 import gc
 import json
 import logging
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from twinbus.core.rights import JwtOptions
     from twinbus.server.broker.config import NamespaceConfig
     from twinbus.server.setup.server import Server, ServerOptions
+    from twinbus.server.setup.supervised import Supervised
 
 # The name in Microsoft's sample of a Config.json.
 DEV_NAMESPACE = "sbemulatorns"
@@ -114,6 +116,13 @@ Rehearse = Annotated[
         "--faults", help="Let `twinbus fault` switch faults on, to rehearse outages."
     ),
 ]
+NoSupervisor = Annotated[
+    bool,
+    typer.Option(
+        "--no-supervisor",
+        help="Serve in this process, where systemd or a container restarts it.",
+    ),
+]
 LogLevel = Annotated[str, typer.Option(help="debug, info, warning or error.")]
 LogFormat = Annotated[str, typer.Option(help="text, or json: an object per line.")]
 
@@ -159,13 +168,17 @@ def serve(
     jwt_issuer: JwtIssuer = None,
     jwt_jwks: JwtJwks = None,
     jwt_audience: JwtAudience = None,
+    no_supervisor: NoSupervisor = False,
     log_level: LogLevel = "info",
     log_format: LogFormat = "text",
 ) -> None:
     """Run namespaces until SIGTERM or SIGINT.
 
-    Prints one JSON line when it is ready, with ports and connection strings.
+    Prints one JSON line when it is ready, with ports and connection strings. A
+    supervisor restarts it when it fails.
     """
+    # `main.py` has looked at it: this is the server.
+    del no_supervisor
     given = ServeOptions(
         names=namespace or [],
         dev=dev,
@@ -190,8 +203,12 @@ def serve(
     )
     log_to_stderr(log_level, log_format)
     from twinbus.server.setup.handover import received
+    from twinbus.server.setup.supervised import Supervised
 
-    _run(replace(options_from(given), sockets=received()))
+    supervised = Supervised.here()
+    options = replace(options_from(given), sockets=received())
+    about = {"log_level": log_level, "log_format": log_format}
+    _run(options, supervised, about)
 
 
 def options_from(given: ServeOptions) -> ServerOptions:
@@ -271,7 +288,9 @@ def _namespaces(given: ServeOptions) -> list[NamespaceConfig]:
     return list(chosen.values())
 
 
-def _run(options: ServerOptions) -> None:
+def _run(
+    options: ServerOptions, supervised: Supervised | None, about: dict[str, Any]
+) -> None:
     import asyncio
 
     import uvloop
@@ -280,7 +299,7 @@ def _run(options: ServerOptions) -> None:
 
     _allow_files()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(Server(options)))
+        runner.run(_serve(Server(options), supervised, about))
 
 
 def _allow_files() -> None:
@@ -291,7 +310,9 @@ def _allow_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-async def _serve(server: Server) -> None:
+async def _serve(
+    server: Server, supervised: Supervised | None, about: dict[str, Any]
+) -> None:
     import asyncio
     import signal
 
@@ -305,7 +326,15 @@ async def _serve(server: Server) -> None:
         gc.freeze()
         gc.set_threshold(limits.SERVER_GC_OBJECTS)
         gc.enable()
-        print(json.dumps(ready), flush=True)
+        ready["pid"] = os.getpid()
+        if supervised is None:
+            print(json.dumps({**ready, "supervisor_pid": None}), flush=True)
+        else:
+            supervised.start()
+            ready["supervisor_pid"] = supervised.supervisor_pid
+            handed = server.options.sockets
+            made = {n: s for n, s in server.sockets.items() if n not in handed}
+            supervised.tell_ready(ready, about, made)
         await stopped.wait()
     finally:
         await server.stop()

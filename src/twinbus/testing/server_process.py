@@ -64,6 +64,8 @@ class ServerProcess:
             kind: place.getsockname()[1] for kind, place in self._places.items()
         }
         self._command = [sys.executable, "-m", "twinbus.cli.main", "serve", "--dev"]
+        # Without it, so that what is killed stays away.
+        self._command += ["--no-supervisor"]
         self._command += ["--namespace", name, "--data", str(folder / "data")]
         self._command += ["--config", str(config), *options]
         for kind, port in self.ports.items():

@@ -1,6 +1,8 @@
 """Start and stop: configuration, certificates, listeners, the server as a whole.
 
 Read `server.py` (namespaces, their hosts and listeners), `listener.py`, `config.py`
-with `config_node.py` (the configuration file), `certificates.py` and `handover.py`
-(sockets from another process). Must not know what a message is.
+with `config_node.py` (the configuration file) and `certificates.py`. Then
+`supervisor.py` (the process that starts the server and restarts it), `supervised.py`
+(the server's side of it), `black_box.py` (what survives the server) and `handover.py`
+(listening sockets from another process). Must not know what a message is.
 """

@@ -19,7 +19,6 @@ import logging
 import mmap
 import os
 import struct
-import tempfile
 import traceback
 from datetime import UTC, datetime
 
@@ -39,6 +38,8 @@ def make_file() -> int:
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("twinbus")
     else:
+        import tempfile
+
         with tempfile.TemporaryFile() as file:
             descriptor = os.dup(file.fileno())
     os.ftruncate(descriptor, _FILE_SIZE)

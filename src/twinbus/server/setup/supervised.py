@@ -1,0 +1,99 @@
+"""The server's side of its supervisor: the heartbeat, and what it has to say.
+
+Owns the three descriptors that the supervisor hands over: a socket pair to talk, the
+black box, and a pipe for the stacks of all threads, which a signal writes without the
+help of the interpreter. A server whose supervisor is gone stops, since it would keep
+the ports and the data folder from the next one.
+Knows what a server measures, and nothing about why a supervisor acts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import json
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import Any, Self
+
+from twinbus import limits
+from twinbus.server.setup.black_box import BlackBox, BlackBoxHandler
+from twinbus.server.setup.supervisor import VARIABLE
+
+# Makes the server write its stacks.
+STACKS_SIGNAL = signal.SIGUSR2
+
+
+class Supervised:
+    """This process, as a child of a supervisor."""
+
+    def __init__(self, pid: int, descriptors: Sequence[int]) -> None:
+        control, box, stacks = descriptors
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)
+        self.supervisor_pid = pid
+        self._control = socket.socket(fileno=control)
+        self._box = BlackBox(box)
+        logging.getLogger().addHandler(BlackBoxHandler(self._box))
+        faulthandler.enable(file=stacks)
+        faulthandler.register(STACKS_SIGNAL, file=stacks)
+        threading.Thread(target=self._watch, name="supervised", daemon=True).start()
+
+    @classmethod
+    def here(cls) -> Self | None:
+        """The supervisor of this process, if it has one; only once."""
+        pid, *descriptors = map(int, os.environ.pop(VARIABLE, "0").split(":"))
+        return cls(pid, descriptors) if pid == os.getppid() else None
+
+    def _watch(self) -> None:
+        """Stop the server when its supervisor is gone."""
+        with suppress(OSError):
+            while self._control.recv(1):
+                pass
+        os.kill(os.getpid(), signal.SIGTERM)
+        # Its loop may be stalled.
+        threading.Event().wait(limits.ORPHAN_STOP_SECONDS_MAX)
+        os._exit(1)
+
+    # -- what is said --------------------------------------------------------------
+
+    def tell_ready(
+        self,
+        ready: Mapping[str, Any],
+        about: Mapping[str, Any],
+        sockets: Mapping[str, socket.socket],
+    ) -> None:
+        """Say that the server is ready, and hand up the sockets that it has made."""
+        items = iter(sockets.items())
+        while some := dict(islice(items, limits.SUPERVISOR_SOCKETS_PER_MESSAGE_MAX)):
+            line = json.dumps({"sockets": list(some)}).encode() + b"\n"
+            socket.send_fds(self._control, [line], [s.fileno() for s in some.values()])
+        self._tell({"ready": ready, "about": about})
+
+    def tell_broken(self, text: str) -> None:
+        """Say that an invariant does not hold; the supervisor ends this process."""
+        self._tell({"broken": text})
+
+    def _tell(self, said: Mapping[str, Any]) -> None:
+        with suppress(OSError):
+            self._control.sendall(json.dumps(said).encode() + b"\n")
+
+    # -- what is shown -------------------------------------------------------------
+
+    def start(self) -> None:
+        """Show from now on that the event loop moves."""
+        self._loop = asyncio.get_running_loop()
+        self._beat()
+
+    def _beat(self) -> None:
+        self._loop.call_later(limits.HEARTBEAT_SECONDS, self._beat)
+        self._box.beat()
+
+
+__all__ = ["STACKS_SIGNAL", "Supervised"]

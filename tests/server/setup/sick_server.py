@@ -1,0 +1,49 @@
+"""`twinbus serve` that falls sick on demand; supervisor and server are the real ones.
+
+python -m tests.server.setup.sick_server ARGUMENTS...
+
+SIGUSR1 stalls the event loop of the server for ever. The environment says more:
+
+    SICK_CRASH      the server ends with this exit code as soon as it is ready
+    SICK_LIMITS     other limits, as JSON, so that tests need not wait for long ones
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import threading
+from typing import Any
+
+from twinbus import limits
+from twinbus.cli.main import main
+from twinbus.server.setup.supervised import Supervised
+
+
+def stalled_for_ever() -> None:
+    """What the stacks of a diagnostics bundle show."""
+    logging.getLogger("tests.sick").warning("the loop stalls")
+    threading.Event().wait()
+
+
+class SickSupervised(Supervised):
+    """Falls sick once it has said that it is ready."""
+
+    def tell_ready(self, *said: Any) -> None:
+        self._loop.add_signal_handler(signal.SIGUSR1, stalled_for_ever)
+        super().tell_ready(*said)
+        code = os.environ.get("SICK_CRASH")
+        if code:
+            self._loop.call_later(0, os._exit, int(code))
+
+
+if __name__ == "__main__":
+    for name, value in json.loads(os.environ.get("SICK_LIMITS", "{}")).items():
+        assert hasattr(limits, name)
+        setattr(limits, name, value)
+    import twinbus.server.setup.supervised as module
+
+    setattr(module, "Supervised", SickSupervised)  # noqa: B010
+    main()
