@@ -1,4 +1,4 @@
-"""The command `twinbus`: runs the part that is asked for, and ends with its code.
+"""The command `twinbus`: puts its parts together and ends with a documented code.
 
 Exit codes, the same for every command:
 
@@ -13,7 +13,10 @@ Errors go to standard error in one line. Results go to standard output, as JSON 
 from __future__ import annotations
 
 import gc
+import importlib
 import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from twinbus.errors import (
     ArgumentError,
@@ -23,8 +26,55 @@ from twinbus.errors import (
     TwinbusError,
 )
 
+if TYPE_CHECKING:
+    import typer
+
 FAILED = 1
 NOT_TRIED = 2
+
+# Each is a module with an `app`: a command, or a group of commands.
+COMMANDS = ("serve", "drill", "syphon")
+# Those about a pair are in `pair/`, all others beside this file.
+PAIR_PARTS = ("syphon", "backlog")
+PARTS = (
+    *COMMANDS,
+    "namespace",
+    "queue",
+    "topic",
+    "subscription",
+    "rule",
+    "keys",
+    "message",
+    "backlog",
+    "fault",
+)
+
+_HELP = "A Service-Bus-compatible namespace server, and its administration."
+_EPILOG = "Exit codes: 0 it worked; 1 it failed; 2 options or files cannot be used."
+
+
+def build(parts: Sequence[str] = PARTS) -> typer.Typer:
+    """Put the command line together from some of its parts."""
+    import typer
+
+    from twinbus.cli.top import top
+
+    app = typer.Typer(
+        name="twinbus",
+        help=_HELP,
+        epilog=_EPILOG,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    # A callback also keeps the name of a command that stands alone.
+    app.callback()(top)
+    for part in parts:
+        folder = "twinbus.cli.pair" if part in PAIR_PARTS else "twinbus.cli"
+        module = importlib.import_module(f"{folder}.{part}")
+        app.add_typer(module.app, name=None if part in COMMANDS else part)
+    return app
 
 
 def exit_code(error: TwinbusError) -> int:
@@ -35,26 +85,20 @@ def exit_code(error: TwinbusError) -> int:
 
 def main() -> None:
     """Run the command line."""
+    asked = [part for part in PARTS if part in sys.argv[1:2]]
     try:
-        _run(sys.argv[1:])
+        if asked == ["serve"]:
+            # Imports make no garbage, and looking for it takes a tenth of a start. The
+            # server turns it on again when it is ready; the supervisor makes none.
+            gc.disable()
+            if "--no-supervisor" not in sys.argv:
+                from twinbus.cli.supervise import supervise
+
+                sys.exit(supervise())
+        build(asked or PARTS)()
     except TwinbusError as error:
         print(f"twinbus: {error.text}", file=sys.stderr)
         sys.exit(exit_code(error))
-
-
-def _run(words: list[str]) -> None:
-    if words[:1] == ["serve"]:
-        # Imports make no garbage, and looking for it takes a tenth of a start. The
-        # server turns it on again when it is ready; the supervisor makes none.
-        gc.disable()
-        if "--no-supervisor" not in words:
-            from twinbus.cli.supervise import supervise
-
-            sys.exit(supervise())
-    from twinbus.cli.parts import PARTS, build
-
-    asked = [part for part in PARTS if part in words[:1]]
-    build(asked or PARTS)()
 
 
 if __name__ == "__main__":
