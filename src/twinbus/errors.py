@@ -6,7 +6,7 @@
     ├── BusyError        try again later
     ├── FaultOn          a fault is rehearsed; see `twinbus fault`
     ├── RemoteError      a client was told no by its server; the condition says why
-    ├── StoreFault       the shard stops accepting; a failed sync is never retried
+    ├── StoreFault       the namespace stops accepting; a failed sync is never retried
     └── Bug              an assertion; the process should crash
 
 Every error carries the AMQP condition that a peer is told. Knows nothing about frames.

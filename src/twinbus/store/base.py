@@ -1,4 +1,4 @@
-"""The contract of a shard's store, in words.
+"""The contract of a namespace's store, in words.
 
 A store keeps *containers* of messages. A container is a queue, a subscription, a topic
 (which holds only scheduled messages and hands out sequence numbers), or a dead-letter
@@ -228,7 +228,7 @@ class DiskFault(NamedTuple):
 
 
 class Store(Protocol):
-    """One shard's messages. See the module text for the rules."""
+    """One namespace's messages. See the module text for the rules."""
 
     # -- life ------------------------------------------------------------------
 

@@ -312,14 +312,14 @@ def _check_order(index: Index, verdict: HistoryVerdict) -> None:
     for copy, event in index.clashes:
         text = f"has the sequence number {copy.sequence} of {copy.account.key}"
         verdict.convict("order", copy.account.queue, event.key, text)
-    lanes: dict[tuple[str, str], list[Copy]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[Copy]] = defaultdict(list)
     for account in index.accounts.values():
         for copy in account.main:
             session = _session_of(copy)
             if session or index.rules.of(account.queue).ordered:
-                lanes[account.queue, session].append(copy)
-    for (queue, _), lane in lanes.items():
-        copies = [copy for copy in lane if copy.sequence]
+                groups[account.queue, session].append(copy)
+    for (queue, _), group in groups.items():
+        copies = [copy for copy in group if copy.sequence]
         copies.sort(key=lambda copy: copy.sequence)
         _check_first_deliveries(index, copies, verdict)
         if index.rules.of(queue).producers_ordered:

@@ -159,16 +159,16 @@ def check_way_home(
     wire: Wire, disturbed_at: Sequence[float], verdict: HistoryVerdict
 ) -> None:
     """One undisturbed syphon brings home in order what one queue holds for a path."""
-    lanes: dict[tuple[str, str, str], list[tuple[Trail, str]]] = defaultdict(list)
+    groups: dict[tuple[str, str, str], list[tuple[Trail, str]]] = defaultdict(list)
     for (path, key), trail in wire.trails().items():
         syphons = {fetch.process for fetch in trail.fetches}
         if trail.homes and len(trail.diverts) == 1 and len(syphons) == 1:
             divert = trail.diverts[0]
-            lanes[divert.queue, path, syphons.pop()].append((trail, key))
-    for (_, path, _), lane in lanes.items():
-        lane.sort(key=lambda entry: entry[0].homes[0].invoke_at)
+            groups[divert.queue, path, syphons.pop()].append((trail, key))
+    for (_, path, _), group in groups.items():
+        group.sort(key=lambda entry: entry[0].homes[0].invoke_at)
         latest: tuple[Trail, str] | None = None
-        for trail, key in lane:
+        for trail, key in group:
             divert, home = trail.diverts[0], trail.homes[0]
             if latest is None:
                 latest = (trail, key)

@@ -337,7 +337,7 @@ def _check_one_diverted(case: _Case, event: Event, verdict: HistoryVerdict) -> N
 
 def _check_order(case: _Case, verdict: HistoryVerdict) -> None:
     """What went straight to the primary is numbered as it was sent."""
-    lanes: dict[tuple[str, str, str], list[tuple[int, Event]]] = defaultdict(list)
+    groups: dict[tuple[str, str, str], list[tuple[int, Event]]] = defaultdict(list)
     for account in case.index.accounts.values():
         if len(account.sends) != 1 or not account.main:
             continue
@@ -354,11 +354,11 @@ def _check_order(case: _Case, verdict: HistoryVerdict) -> None:
                 verdict.convict("diverted", send.queue, send.key, text)
         if not spans:
             number = min(copy.sequence for copy in account.main)
-            lanes[account.queue, send.process, send.link].append((number, send))
-    for (queue, _, _), lane in lanes.items():
-        lane.sort(key=lambda entry: entry[0])
+            groups[account.queue, send.process, send.link].append((number, send))
+    for (queue, _, _), group in groups.items():
+        group.sort(key=lambda entry: entry[0])
         latest_at, latest = -NEVER, ""
-        for number, send in lane:
+        for number, send in group:
             if send.end_at < latest_at:
                 text = f"number {number} is higher than that of {latest}, sent later"
                 verdict.convict("order", queue, send.key, text)

@@ -30,7 +30,7 @@ from typing import Any, Self
 from twinbus import limits
 from twinbus.client.transport.loop_thread import LoopThread
 from twinbus.clock import SystemClock
-from twinbus.testing.proxy_stream import Fault, Lane
+from twinbus.testing.proxy_stream import Direction, Fault
 
 __all__ = ["Fault", "FaultyProxy"]
 
@@ -70,7 +70,7 @@ class _ProxiedConnection:
         self.client = client
         # Connected when there is something to pass on: a fault may keep all of it.
         self.server: socket.socket | None = None
-        self.lanes = {"server": Lane("server"), "client": Lane("client")}
+        self.directions = {"server": Direction("server"), "client": Direction("client")}
         # Bytes were swallowed, so the rest of the stream makes no sense.
         self.torn = False
         # The client will say no more.
@@ -83,8 +83,8 @@ class _ProxiedConnection:
         self._spawn(self._carry("server", self.client))
 
     def arm(self, fault: Fault | None) -> None:
-        for lane in self.lanes.values():
-            lane.arm(fault)
+        for direction in self.directions.values():
+            direction.arm(fault)
         if fault is None:
             self.healed.set()
             self.healed = asyncio.Event()
@@ -110,14 +110,14 @@ class _ProxiedConnection:
         """Take bytes to one side until they end, or a fault ends it."""
         pieces: _Pieces = asyncio.Queue(limits.PROXY_PIECES_MAX)
         self._spawn(self._read(source, pieces))
-        lane = self.lanes[side]
+        direction = self.directions[side]
         swallowing = False
         try:
             while (piece := await pieces.get())[0]:
                 # Read and dropped, so that the writer notices nothing.
                 if not swallowing:
                     await self.proxy.speed.wait(len(piece[0]))
-                    swallowing = not await self._pass_on(lane, *piece)
+                    swallowing = not await self._pass_on(direction, *piece)
                 if self.ended:
                     return
             if side == "client" and swallowing and not self.half_closed:
@@ -127,20 +127,20 @@ class _ProxiedConnection:
         except OSError:
             self.end(reset=True)
 
-    async def _pass_on(self, lane: Lane, data: bytes, came_ms: int) -> bool:
+    async def _pass_on(self, direction: Direction, data: bytes, came_ms: int) -> bool:
         """Whether the way goes on after these bytes."""
-        count, struck = lane.pass_on(data)
+        count, struck = direction.pass_on(data)
         if count:
-            await self._write(lane.side, data[:count], came_ms)
+            await self._write(direction.side, data[:count], came_ms)
         if not struck:
             return True
-        fault = lane.fault
+        fault = direction.fault
         assert fault is not None
         self.proxy._struck()
         if fault.then == "hold":
             await self.healed.wait()
             # Its marks have seen these bytes already.
-            await self._write(lane.side, data[count:], came_ms)
+            await self._write(direction.side, data[count:], came_ms)
             return True
         if fault.then == "silence":
             self.torn = True

@@ -126,7 +126,7 @@ class Marks:
         return _NAMES.get(code, f"frame {code}"), size
 
 
-class Lane:
+class Direction:
     """One direction of one connection."""
 
     def __init__(self, side: str) -> None:

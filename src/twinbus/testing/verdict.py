@@ -26,7 +26,7 @@ class QueueRules:
     ttl_ms: float = 0
     # Expired messages go to the dead-letter queue instead of nowhere.
     dead_letter_on_expiry: bool = False
-    # First in, first out even without sessions: one shard and no competing receivers.
+    # First in, first out even without sessions: no competing receivers.
     ordered: bool = False
     # Each grant belongs to a receive operation in the history: no prefetch, no credit
     # left over. Then counts have no slack.

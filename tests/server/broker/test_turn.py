@@ -92,7 +92,7 @@ def test_a_want_without_messages_waits_unless_it_asks_for_an_answer(
 ) -> None:
     wants = {queue.id: {1: want(queue), 2: want(queue, 2, answer_empty=True)}}
 
-    outcome = run(namespace, Work(Now.at(NOW_MS), hungry={queue.id}, wants=wants))
+    outcome = run(namespace, Work(Now.at(NOW_MS), to_serve={queue.id}, wants=wants))
 
     [(served, taken)] = outcome.deliveries
     assert served.key == 2
@@ -141,7 +141,7 @@ def test_a_want_of_a_deleted_entity_is_told(
         Work(
             Now.at(NOW_MS),
             [lambda names, turn: gone(names, turn=turn)],
-            hungry={queue.id},
+            to_serve={queue.id},
             wants=wants,
         ),
     )

@@ -200,7 +200,7 @@ class ServerConnection(asyncio.Protocol):
         if not room.closed and room.passed_over:
             waiting, room.passed_over = room.passed_over, set()
             for container in waiting:
-                self.host.hungry(container)
+                self.host.serve_soon(container)
 
     # -- writing -----------------------------------------------------------------------
 

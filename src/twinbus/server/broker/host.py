@@ -144,7 +144,7 @@ class Host:
         # How many consumers each container has.
         self._in_use: Counter[int] = Counter()
         self._wants: dict[int, dict[int, Want]] = {}
-        self._hungry: set[int] = set()
+        self._to_serve: set[int] = set()
         # Links by the id of their entity.
         self._links: dict[int, set[EntityLink]] = {}
         self._turn: asyncio.Task[None] | None = None
@@ -224,7 +224,7 @@ class Host:
     def want(self, want: Want) -> None:
         """Note what a receiver can take now, in place of what it wanted before."""
         self._wants.setdefault(want.container, {})[want.key] = want
-        self.hungry(want.container)
+        self.serve_soon(want.container)
 
     def unwant(self, container: int, key: int) -> None:
         """A receiver can take nothing for now."""
@@ -234,9 +234,9 @@ class Host:
             if not wants:
                 del self._wants[container]
 
-    def hungry(self, container: int) -> None:
+    def serve_soon(self, container: int) -> None:
         """Let the next turn look at the wants of that container."""
-        self._hungry.add(container)
+        self._to_serve.add(container)
         self.wake()
 
     def after_turn(self, call: Callable[[], object]) -> None:
@@ -319,7 +319,7 @@ class Host:
             log.exception("a turn of %s failed", self.namespace.name)
             await self._undo(Bug(f"{type(error).__name__}: {error}"), submissions)
             # All wants are looked at again; not at once, in case it fails again.
-            self._hungry.update(self._wants)
+            self._to_serve.update(self._wants)
             self._loop.call_later(limits.TICK_SECONDS_MIN, self.wake)
         else:
             self._hand_out(submissions, outcome)
@@ -328,7 +328,7 @@ class Host:
 
     def _collect(self) -> tuple[list[Submission], Work]:
         submissions, self._pending = self._pending, []
-        hungry, self._hungry = self._hungry, set()
+        to_serve, self._to_serve = self._to_serve, set()
         tick, self._tick_due = self._tick_due, False
         self.pending_bytes = 0
         self.turns += 1
@@ -339,7 +339,7 @@ class Host:
             self.clock.now(),
             [submission.command for submission in submissions],
             tick,
-            hungry,
+            to_serve,
             self._wants,
             self._in_use,
         )
@@ -415,7 +415,7 @@ class Host:
             for claim_holder in list(self.claim_holders):
                 self._tell(claim_holder.rules_changed)
         if effects.again:
-            self._hungry.update(effects.again)
+            self._to_serve.update(effects.again)
             self.wake()
 
     def _lose_session(self, key: tuple[int, int]) -> None:
@@ -428,7 +428,7 @@ class Host:
         for link in self._links.pop(entity, set()):
             self._tell(link.entity_deleted)
         # Consumers without a link find out when their wants are looked at.
-        self._hungry.update(key for key in self._wants if entity_of(key) == entity)
+        self._to_serve.update(key for key in self._wants if entity_of(key) == entity)
         self.wake()
 
     def _tell(self, call: Callable[..., object], *arguments: Any) -> None:
@@ -505,7 +505,7 @@ class Host:
         log.warning("store of %s accepts again", self.namespace.name)
         self.fault = None
         self._tick_due = True
-        self._hungry.update(self._wants)
+        self._to_serve.update(self._wants)
         self.wake()
 
     def _recovered(self) -> bool:

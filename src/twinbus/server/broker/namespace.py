@@ -384,7 +384,7 @@ class Namespace:
         self._work_off(stored, work, "dead-lettered", turn)
 
     def _work_off(
-        self, stored: Stored, work: Callable[[], None], deed: str, turn: Turn
+        self, stored: Stored, work: Callable[[], None], action: str, turn: Turn
     ) -> None:
         """Do what time asks for with one kept message; if that fails, set it aside.
 
@@ -401,8 +401,8 @@ class Namespace:
             if (entity := self._entity_of(stored.id)) is not None:
                 name = entity.name
             where = f"{stored.sequence} of {name}"
-            log.exception("message %s could not be %s; it is set aside", where, deed)
-            self.router.set_aside(stored, deed, error, turn)
+            log.exception("message %s could not be %s; it is set aside", where, action)
+            self.router.set_aside(stored, action, error, turn)
 
     def unlock_session(self, container: int, grant: SessionGrant, turn: Turn) -> None:
         """A session's receiver is gone; what it held counts as delivered."""

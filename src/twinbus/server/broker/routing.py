@@ -177,13 +177,13 @@ class Router:
     # -- messages that cannot be moved ---------------------------------------------
 
     def set_aside(
-        self, stored: Stored, deed: str, error: Exception, turn: Turn
+        self, stored: Stored, action: str, error: Exception, turn: Turn
     ) -> None:
         """Keep a message that could not be moved, with the reason."""
         self._store.remove([stored.id])
         entity = self._entities.of_container(stored.container)
         if entity is not None:
-            text = f"The message could not be {deed}. {error_text(error)}"
+            text = f"The message could not be {action}. {error_text(error)}"
             self._set_aside(entity, stored, text, turn)
 
     def _set_aside(self, entity: Entity, stored: Stored, text: str, turn: Turn) -> None:

@@ -31,7 +31,10 @@ T = TypeVar("T")
 
 
 class Turn:
-    """The time of one transaction, and its effects beside answers and deliveries."""
+    """The turn in hand: its time, and the effects that commands and wants add to it.
+
+    Effects are what clients are told after the commit beside answers and deliveries.
+    """
 
     __slots__ = (
         "again",
@@ -156,7 +159,7 @@ class Work:
     # Whether time is looked at: locks, schedules, expiry.
     tick: bool = False
     # Containers with wants that no turn has looked at yet.
-    hungry: Collection[int] = ()
+    to_serve: Collection[int] = ()
     # All wants, by container and consumer.
     wants: Mapping[int, Mapping[int, Want]] = field(default_factory=dict)
     in_use: Collection[int] = ()
@@ -219,7 +222,7 @@ def answerable(error: Exception, namespace: Namespace) -> TwinbusError:
 def _serve(namespace: Namespace, work: Work, turn: Turn) -> list[tuple[Want, Taken]]:
     """Give each consumer of the containers that are ready its share."""
     served: list[tuple[Want, Taken]] = []
-    for container in turn.ready.union(work.hungry):
+    for container in turn.ready.union(work.to_serve):
         waiting = work.wants.get(container)
         if not waiting:
             continue

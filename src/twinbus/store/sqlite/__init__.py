@@ -1,4 +1,4 @@
-"""The store on SQLite: one file per shard.
+"""The store on SQLite: one file per namespace.
 
 Read `store.py` first (the parts put together), then `file.py` (the database file, its
 process and its faults), `rows.py` (the transaction and the moves of messages),

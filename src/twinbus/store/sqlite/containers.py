@@ -75,7 +75,7 @@ class Container:
 
 
 class Containers:
-    """All containers of a shard."""
+    """All containers of a namespace."""
 
     def __init__(self) -> None:
         self.in_transaction = False

@@ -1,4 +1,4 @@
-"""The SQLite file of a shard: its folder, its one process, its settings, its faults.
+"""The SQLite file of a namespace: its folder, its one process, its faults.
 
 Owns the connection. Rule: a data folder belongs to one process, and an error of the
 database is never papered over; it becomes a `StoreFault` that says what to do, and only

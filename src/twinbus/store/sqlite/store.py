@@ -1,4 +1,4 @@
-"""The store on SQLite: one file per shard, the default.
+"""The store on SQLite: one file per namespace, the default.
 
 Puts the parts together; each keeps the rules that its header names, and the contract is
 in `base.py`. Read `rows.py` first: it has the rules that tie the rows together.
@@ -31,7 +31,7 @@ def _random_nonce() -> int:
 
 
 class SqliteStore(EntityRows, Sessions, Times):
-    """A shard in a SQLite file; implements `base.Store`."""
+    """A namespace's messages in a SQLite file; implements `base.Store`."""
 
     @classmethod
     def open(
