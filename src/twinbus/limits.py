@@ -725,7 +725,7 @@ DRILL_RATE_SECONDS = 3.0
 # For the estimate of the time that is left: what follows the traffic, and judging.
 DRILL_TAIL_SECONDS = 12.0
 DRILL_JUDGE_SECONDS = 3.0
-# How many messages a second a syphon brings home, roughly.
+# How many messages a second a syphon moves, roughly.
 DRILL_HOME_RATE = 1000
 
 # -- the tools for tests -----------------------------------------------------------

@@ -137,7 +137,7 @@ def test_a_killed_worker_costs_a_chunk_of_duplicates_at_most(
             each.pid
             for each in run.reports.read()
             if each.ended is None
-            and storage.entries(receipts_folder(run.settings.pair, each.index))
+            and storage.entries(receipts_folder(run.settings.pair_folder, each.index))
         ]
 
     victims: list[int] = []

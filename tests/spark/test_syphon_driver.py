@@ -70,7 +70,7 @@ def driving(pair: Pair[Place]) -> Iterator[Site]:
     job, _ = prepare(pair.options, "local")
     settings = job.settings
     storage = storage_at(settings.journal)
-    reports = Reports(storage, settings.pair, settings.run)
+    reports = Reports(storage, settings.pair_folder, settings.run)
     reports.begin()
     driver = SyphonDriver(settings, job.primary, job.secondary)
     try:

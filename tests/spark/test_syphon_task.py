@@ -32,7 +32,7 @@ def pair(tmp_path: Path) -> Iterator[Pair[Place]]:
 def job(pair: Pair[Place]) -> SyphonJob:
     made, _ = prepare({**pair.options, "taskBudgetSeconds": 1}, "local")
     settings = made.settings
-    Reports(storage_at(settings.journal), settings.pair, settings.run).begin()
+    Reports(storage_at(settings.journal), settings.pair_folder, settings.run).begin()
     return made
 
 

@@ -65,7 +65,7 @@ def drill(
     ] = None,
     syphon: Annotated[
         str,
-        typer.Option(help="What brings the backlog home: spark or application."),
+        typer.Option(help="What drains the backlog: spark or application."),
     ] = "spark",
     report: Annotated[
         Path | None,

@@ -1,4 +1,4 @@
-"""`twinbus syphon`: drain the backlog of a pair of namespaces home, on Spark.
+"""`twinbus syphon`: move the backlog of a pair of namespaces to the primary.
 
 Owns the command's options, the Spark session and what is shown while the job runs. The
 job itself is `spark/syphon_job/`. Everything that can be wrong is said before Spark
@@ -118,7 +118,7 @@ def syphon(
     ca_file: CaFile = None,
     as_json: Json = False,
 ) -> None:
-    """Drain the backlog queues home, on Spark."""
+    """Move the backlog to the primary, on Spark."""
     options: dict[str, object] = {
         "primaryConnectionString": read_secret(primary).reveal(),
         "secondaryConnectionString": read_secret(secondary).reveal(),

@@ -89,20 +89,20 @@ async def forecast(
                     advance(1)
     forecasts = [found.by_kind[key] for key in sorted(found.by_kind)]
     moving = [each for each in forecasts if each.fate == MOVE]
-    async with job.primary.connection() as home:
+    async with job.primary.connection() as primary:
         for path in {each.destination for each in moving}:
-            fate = await _fate_at(home, path)
+            fate = await _fate_at(primary, path)
             for each in moving:
                 if each.destination == path:
                     each.fate = fate
     return forecasts
 
 
-async def _fate_at(home: Connection, path: str) -> str:
+async def _fate_at(primary: Connection, path: str) -> str:
     """What would become of a message for this entity."""
     try:
         check_entity_path(strip_uri(path), "x-ms-path")
-        async with home.sender(path) as sender:
+        async with primary.sender(path) as sender:
             await sender.open(limits.CLI_NAMESPACE_SECONDS)
     except CallerError:
         return f"{_DEAD}{REASON_ALIAS}"

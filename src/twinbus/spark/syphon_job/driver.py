@@ -60,7 +60,7 @@ class SyphonSettings:
     primary: str
     # The journal's location, and the folder of this pair of namespaces in it.
     journal: str
-    pair: str
+    pair_folder: str
     # This start of the syphon; names its reports.
     run: str
     # Messages that a task may have in hand, and may send twice if it is killed.
@@ -151,7 +151,7 @@ class SyphonDriver:
         self._primary = primary
         self._secondary = secondary
         self._storage = storage_at(settings.journal)
-        self._reports = Reports(self._storage, settings.pair, settings.run)
+        self._reports = Reports(self._storage, settings.pair_folder, settings.run)
         self._thread = LoopThread("twinbus-syphon-driver")
         self._connection: Connection | None = None
         self._states: dict[int, QueueState] = {}
@@ -330,7 +330,7 @@ class SyphonDriver:
             state.depth = max(state.depth, 1)
         for index in empty:
             await asyncio.to_thread(
-                journal.pack, self._storage, self._settings.pair, index
+                journal.pack, self._storage, self._settings.pair_folder, index
             )
         self._drained = not left
         self._publish(working=False)

@@ -1,4 +1,4 @@
-"""The syphon on Spark: starts the job that drains the backlog queues home.
+"""The syphon on Spark: starts the job that moves the backlog to the primary.
 
     query = syphon(spark, primaryConnectionStringEnv="PRIMARY",
                    secondaryConnectionStringEnv="SECONDARY", until_empty=True)
@@ -95,7 +95,7 @@ class SyphonRun:
 def syphon(
     spark: SparkSession, *, until_empty: bool = False, **options: object
 ) -> StreamingQuery:
-    """Drain the backlog queues home, until they are empty or for ever.
+    """Move the backlog to the primary, until they are empty or for ever.
 
     Returns at once, with the query; raises if it cannot work. Options are those of the
     documentation, by their names.
@@ -130,7 +130,7 @@ def prepare(options: dict[str, object], master: str) -> tuple[SyphonJob, Options
     settings = SyphonSettings(
         primary=name,
         journal=given.text("journalLocation") or _usual_journal(master),
-        pair=f"{secondary.name.replace(':', '-')}/{name}",
+        pair_folder=f"{secondary.name.replace(':', '-')}/{name}",
         run=f"{stamp}-{secrets.token_hex(4)}",
         chunk=given.integer(
             "chunkSize", _CHUNK, low=2, high=limits.SYPHON_CHUNK_MESSAGES_MAX
@@ -192,7 +192,7 @@ async def check(job: SyphonJob) -> list[int]:
     settings = job.settings
     async with (
         job.secondary.connection() as secondary,
-        job.primary.connection() as home,
+        job.primary.connection() as primary,
     ):
         backlog = Backlog(secondary, settings.primary)
         try:
@@ -205,13 +205,13 @@ async def check(job: SyphonJob) -> list[int]:
                 "Pair the namespaces first, or name the primary as the senders do."
             )
         try:
-            await home.open(limits.SYPHON_CHECK_SECONDS)
+            await primary.open(limits.SYPHON_CHECK_SECONDS)
             path = await _some_destination(secondary, backlog, found)
             if path is None and job.primary.has_key:
                 # It need not exist: only a wrong key is an error here.
                 path = _NO_ENTITY
             if path is not None:
-                await _check_sends(home, path)
+                await _check_sends(primary, path)
         except (RemoteError, TimeoutError) as error:
             raise _refused("primary", job.primary, error, "Send") from error
     return found
@@ -230,9 +230,9 @@ async def _some_destination(
     return None
 
 
-async def _check_sends(home: Connection, path: str) -> None:
+async def _check_sends(primary: Connection, path: str) -> None:
     try:
-        async with home.sender(path) as sender:
+        async with primary.sender(path) as sender:
             await sender.open(limits.SYPHON_CHECK_SECONDS)
     except RemoteError as error:
         # What else may be wrong with one entity is the rules' business.
@@ -269,7 +269,7 @@ def start(
     if not settings.parallelism:
         settings = replace(settings, parallelism=_running_at_once(spark))
         job = SyphonJob(settings, job.primary, job.secondary)
-    reports = Reports(storage_at(settings.journal), settings.pair, settings.run)
+    reports = Reports(storage_at(settings.journal), settings.pair_folder, settings.run)
     _begin(reports, settings)
     spark.dataSource.register(source_class(job))
     rows = spark.readStream.format(f"{NAME}_{settings.run}").load()

@@ -44,9 +44,9 @@ _RECEIPTS = "receipts"
 _MOVED = "moved"
 
 
-def receipts_folder(pair: str, index: int) -> str:
+def receipts_folder(pair_folder: str, index: int) -> str:
     """Where the receipts of one backlog queue are, below the journal's location."""
-    return f"{pair}/{_RECEIPTS}/{index}"
+    return f"{pair_folder}/{_RECEIPTS}/{index}"
 
 
 # -- reading -------------------------------------------------------------------------
@@ -173,14 +173,14 @@ class QueueJournal:
 # -- packing -------------------------------------------------------------------------
 
 
-def pack(storage: Storage, pair: str, index: int) -> int:
+def pack(storage: Storage, pair_folder: str, index: int) -> int:
     """Move the receipts of an empty backlog queue into one Parquet file.
 
     Call it only when nothing of the queue is ready or locked. Returns how many there
     were. Files that are still written to stay. A crash in between repeats the same
     file under the same name.
     """
-    entries = storage.entries(receipts_folder(pair, index))
+    entries = storage.entries(receipts_folder(pair_folder, index))
     free = [each for each in entries if not storage.is_in_use(each.name)]
     packed = 0
     for first in range(0, len(free), limits.JOURNAL_PACK_FILES_MAX):
@@ -195,22 +195,22 @@ def pack(storage: Storage, pair: str, index: int) -> int:
             digest = hashlib.sha256(names.encode()).hexdigest()[:16]
             sink = pa.BufferOutputStream()
             parquet.write_table(table, sink, compression="zstd")
-            name = f"{pair}/{_MOVED}/{index}-{digest}.parquet"
+            name = f"{pair_folder}/{_MOVED}/{index}-{digest}.parquet"
             storage.write(name, sink.getvalue().to_pybytes())
         for each in part:
             storage.delete(each.name)
     return packed
 
 
-def all_receipts(storage: Storage, pair: str) -> dict[int, pa.Table]:
+def all_receipts(storage: Storage, pair_folder: str) -> dict[int, pa.Table]:
     """Every receipt that there is by backlog queue, packed or not; for reports."""
     found: dict[int, list[pa.Table]] = {}
-    for name in storage.folders(f"{pair}/{_RECEIPTS}"):
-        for entry in storage.entries(f"{pair}/{_RECEIPTS}/{name}"):
+    for name in storage.folders(f"{pair_folder}/{_RECEIPTS}"):
+        for entry in storage.entries(f"{pair_folder}/{_RECEIPTS}/{name}"):
             batches, _ = read_batches(storage.read(entry.name))
             table = pa.Table.from_batches(batches, SCHEMA)
             found.setdefault(int(name), []).append(table)
-    for entry in storage.entries(f"{pair}/{_MOVED}"):
+    for entry in storage.entries(f"{pair_folder}/{_MOVED}"):
         index = int(entry.name.rpartition("/")[2].partition("-")[0])
         table = parquet.read_table(pa.BufferReader(storage.read(entry.name)))
         found.setdefault(index, []).append(table.cast(SCHEMA))

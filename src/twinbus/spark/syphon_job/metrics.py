@@ -42,7 +42,7 @@ class SyphonMetrics(StreamingQueryListener):
         )
         self._bytes = Counter(
             "twinbus_syphon_bytes",
-            "Bytes of messages that came home.",
+            "Bytes of messages that the primary has taken.",
             ("destination",),
             registry=registry,
         )

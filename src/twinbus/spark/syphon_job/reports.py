@@ -107,9 +107,9 @@ def counts_of(given: dict[str, Any]) -> PumpCounts:
 class Reports:
     """The files of one run."""
 
-    def __init__(self, storage: Storage, pair: str, run: str) -> None:
+    def __init__(self, storage: Storage, pair_folder: str, run: str) -> None:
         self._storage = storage
-        self._runs = f"{pair}/reports"
+        self._runs = f"{pair_folder}/reports"
         self._folder = f"{self._runs}/{run}"
 
     # -- tasks -------------------------------------------------------------------------

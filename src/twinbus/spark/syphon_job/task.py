@@ -54,7 +54,7 @@ class _Running:
         self._task = task
         self._clock = SystemClock()
         storage = storage_at(settings.journal)
-        self._reports = Reports(storage, settings.pair, settings.run)
+        self._reports = Reports(storage, settings.pair_folder, settings.run)
         attempt = uuid.uuid4().hex[:12]
         started_ms = self._clock.now_ms()
         self._report = Report(
@@ -70,7 +70,7 @@ class _Running:
         )
         self._journal = QueueJournal(
             storage,
-            receipts_folder(settings.pair, task.index),
+            receipts_folder(settings.pair_folder, task.index),
             f"{settings.run}-{task.epoch}-{task.slice}-{attempt}",
         )
         # A pump has twice as many in hand as it receives at once.
