@@ -8,7 +8,6 @@ rule means, and whether it can be used, is the server's business.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from twinbus.core.filters import (
@@ -22,6 +21,13 @@ from twinbus.core.filters import (
 from twinbus.core.rule import RuleDescription
 from twinbus.errors import ArgumentError, RemoteError
 from twinbus.wire.message.names import TIMESPAN
+from twinbus.wire.message.times import (
+    EPOCH,
+    MICROSECOND,
+    MILLISECOND,
+    TICKS_PER_MICROSECOND,
+    to_wire,
+)
 from twinbus.wire.types import Described, Timestamp
 
 _RULE = 0x13700000004
@@ -41,11 +47,6 @@ _FIELDS = (
     "reply_to_session_id",
     "content_type",
 )
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
-_MICROSECOND = timedelta(microseconds=1)
-# .NET counts in units of 100 nanoseconds.
-_TICKS_PER_MICROSECOND = 10
 
 
 # -- requests ------------------------------------------------------------------------
@@ -87,16 +88,7 @@ def _text(sql: SqlFilter | SqlRuleAction) -> str:
 
 
 def _written(values: Mapping[str, object]) -> dict[str, Any]:
-    return {name: _write(value) for name, value in values.items()}
-
-
-def _write(value: object) -> Any:
-    if isinstance(value, datetime):
-        moment = value if value.tzinfo else value.replace(tzinfo=UTC)
-        return Timestamp((moment - _EPOCH) // _MILLISECOND)
-    if isinstance(value, timedelta):
-        return Described(TIMESPAN, value // _MICROSECOND * _TICKS_PER_MICROSECOND)
-    return value
+    return {name: to_wire(value) for name, value in values.items()}
 
 
 # -- replies -------------------------------------------------------------------------
@@ -141,9 +133,9 @@ def _action_of(described: Any) -> SqlRuleAction | None:
 
 def _read(value: Any) -> object:
     if isinstance(value, Timestamp):
-        return _EPOCH + int(value) * _MILLISECOND
+        return EPOCH + int(value) * MILLISECOND
     if isinstance(value, Described) and value.descriptor == TIMESPAN:
-        return int(value.value) // _TICKS_PER_MICROSECOND * _MICROSECOND
+        return int(value.value) // TICKS_PER_MICROSECOND * MICROSECOND
     return value
 
 

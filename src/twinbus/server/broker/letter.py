@@ -8,7 +8,7 @@ routing needs; nothing is decoded before a rule asks for it.
 from __future__ import annotations
 
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from twinbus.core.filter_values import MISSING, fold
@@ -18,6 +18,7 @@ from twinbus.store.base import Record, Stored
 from twinbus.wire.message import parts, sections
 from twinbus.wire.message.names import TIMESPAN
 from twinbus.wire.message.sections import Incoming
+from twinbus.wire.message.times import EPOCH, to_wire
 from twinbus.wire.types import Described, Timestamp
 
 _FIELDS = {
@@ -32,22 +33,11 @@ _FIELDS = {
 }
 
 
-def _to_wire(value: object) -> object:
-    """A value that an action made, as AMQP has it."""
-    if isinstance(value, datetime):
-        zoned = value if value.tzinfo else value.replace(tzinfo=UTC)
-        return Timestamp((zoned - _EPOCH) // timedelta(milliseconds=1))
-    if isinstance(value, timedelta):
-        ticks = value // timedelta(microseconds=1) * 10
-        return Described(TIMESPAN, ticks)
-    return value
-
-
 def _from_wire(value: object) -> object:
     """A property as filters compare it."""
     try:
         if isinstance(value, Timestamp):
-            return _EPOCH + timedelta(milliseconds=int(value))
+            return EPOCH + timedelta(milliseconds=int(value))
         if isinstance(value, Described) and value.descriptor == TIMESPAN:
             ticks = value.value
             if type(ticks) is not int:
@@ -59,9 +49,6 @@ def _from_wire(value: object) -> object:
         # A time that no calendar has is unknown.
         return None
     return value
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Letter:
@@ -141,7 +128,7 @@ class Letter:
             twin.ttl_ms = max(int(ttl.total_seconds() * 1000), 0)
         if changes.properties or changes.removed:
             old = sections.read_application_properties(twin.bare)
-            new = {k: _to_wire(v) for k, v in changes.merged(old).items()}
+            new = {k: to_wire(v) for k, v in changes.merged(old).items()}
             gone = frozenset(name for name in old if name not in new)
             twin.bare = parts.with_application_properties(twin.bare, new, gone)
         return twin
@@ -182,7 +169,7 @@ class LetterView:
         if name in ("SequenceNumber", "EnqueuedSequenceNumber"):
             return self._sequence
         if name == "EnqueuedTimeUtc":
-            return _EPOCH + timedelta(milliseconds=self._wall_ms)
+            return EPOCH + timedelta(milliseconds=self._wall_ms)
         if name == "TimeToLive" and self._letter.ttl_ms is not None:
             return timedelta(milliseconds=self._letter.ttl_ms)
         if name == "Size":

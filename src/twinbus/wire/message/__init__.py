@@ -5,6 +5,6 @@ written) and `sections.py` (a message found and split without decoding its body)
 `fast_sections.py` (the usual encodings by hand), `rendering.py` (a kept message as a
 receiver gets it) with `fast_delivery.py` (the same, read by hand), `batch.py` (many
 messages in one transfer), `parts.py` (a message in pieces, so that single fields can be
-moved or changed) and `bodies.py` (a body as bytes and a kind). Must not know links,
-sockets or the store.
+moved or changed), `bodies.py` (a body as bytes and a kind) and `times.py` (times and
+durations as values). Must not know links, sockets or the store.
 """

@@ -8,7 +8,6 @@ Knows nothing about how a filter works; the entities check and keep a rule.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
 from uuid import UUID
@@ -33,7 +32,7 @@ from twinbus.server.amqp.management.call import (
     nothing,
 )
 from twinbus.server.broker.entities import Entity
-from twinbus.wire.message.names import TIMESPAN
+from twinbus.wire.message.times import EPOCH, MILLISECOND, to_wire
 from twinbus.wire.types import Decimal, Described, Int, Timestamp, ULong
 
 RULE = 0x13700000004
@@ -57,9 +56,6 @@ _CORRELATION_KEYS = {
     "reply-to-session-id": "reply_to_session_id",
     "content-type": "content_type",
 }
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
-_MICROSECOND = timedelta(microseconds=1)
 
 
 def add(call: Call) -> ManagementReply:
@@ -133,7 +129,7 @@ def _read_value(name: str, value: Any) -> object:
     """A value without its AMQP type, as filters compare and the store keeps it."""
     if isinstance(value, Timestamp):
         try:
-            return _EPOCH + int(value) * _MILLISECOND
+            return EPOCH + int(value) * MILLISECOND
         except OverflowError:
             raise ArgumentError(
                 f"'{name}' is no time between years 1 and 9999."
@@ -179,17 +175,7 @@ def _write_filter(description: FilterDescription) -> Described:
 
 
 def _write_values(values: Mapping[str, object]) -> dict[str, Any]:
-    return {name: _write_value(value) for name, value in values.items()}
-
-
-def _write_value(value: object) -> Any:
-    if isinstance(value, datetime):
-        moment = value if value.tzinfo else value.replace(tzinfo=UTC)
-        return Timestamp((moment - _EPOCH) // _MILLISECOND)
-    if isinstance(value, timedelta):
-        # .NET counts in units of 100 nanoseconds.
-        return Described(TIMESPAN, value // _MICROSECOND * 10)
-    return value
+    return {name: to_wire(value) for name, value in values.items()}
 
 
 def _described(code: int, fields: list[Any]) -> Described:
