@@ -189,4 +189,4 @@ def test_a_server_that_cannot_start_says_why_once(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
-    assert line.startswith("twinbus: --dev uses a key")
+    assert line.startswith("twinbus: --dev uses a published key")
