@@ -36,9 +36,9 @@ def add(
     kind: Annotated[
         str,
         typer.Argument(
-            help="throttle, slow, send-down, sick, receive-down, management-down, "
-            "unauthorized, storage-down, storage-full, storage-slow, refuse, silence, "
-            "stall or crash.",
+            help="throttle, slow, send-down, sick, ping-down, receive-down, "
+            "management-down, unauthorized, storage-down, storage-full, "
+            "storage-slow, refuse, silence, stall or crash.",
         ),
     ],
     connection_string: Server,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -29,9 +29,11 @@ from twinbus.aio import (
     PairingEvent,
     SendAvailabilityPairedNamespaceOptions,
 )
+from twinbus.cli.remote import reach
 from twinbus.client.sync.connection import Connection
 from twinbus.core.sas import DEV_KEY_NAME, DEV_KEY_TEXT
 from twinbus.pairing.rules.naming import backlog_path
+from twinbus.pairing.status import EntityStatus
 from twinbus.testing.proxy import FaultyProxy
 from twinbus.testing.server_process import ServerProcess
 
@@ -62,7 +64,9 @@ class Side:
     """A server and the proxy before it."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        self.server = ServerProcess(folder, _ENTITIES, name=name).start()
+        self.server = ServerProcess(
+            folder, _ENTITIES, name=name, options=("--faults",)
+        ).start()
         self.proxy = FaultyProxy("127.0.0.1", self.server.ports["amqp"])
         self.admin = ServiceBusAdministrationClient.from_connection_string(
             self.server.admin_connection_string,
@@ -81,14 +85,30 @@ class Side:
     def ids(self, path: str) -> list[str]:
         """The message ids of what lies in a queue, in their order."""
         text = self.server.connection_string
+        found: list[str] = []
+        following = 1
         with Connection.from_connection_string(text) as client:
-            found = client.management(path).peek(250)
-        return [str(message.message_id) for message in found]
+            management = client.management(path)
+            while page := management.peek(250, following):
+                found += [str(message.message_id) for message in page]
+                following = page[-1].sequence_number + 1
+        return found
+
+    def fault(self, kind: str, **limited: Any) -> None:
+        """Switch a fault of the server on, as `twinbus fault add` does."""
+        self._ask("POST", {"kind": kind, **limited})
+
+    def _ask(self, method: str, body: Any = None) -> Any:
+        url = f"http://127.0.0.1:{self.server.ports['http']}"
+        return reach(self.server.connection_string, url, None).ask(
+            method, "/$faults", body
+        )
 
     def mend(self) -> None:
         self.server.resume()
         self.server.start()
         self.proxy.heal()
+        self._ask("DELETE")
 
     def close(self) -> None:
         self.admin.close()
@@ -197,17 +217,24 @@ class Paired:
 
     async def until(self, kind: EventKind, path: str) -> None:
         """Until an event of this kind has come, now or before."""
+        await self.until_so(lambda: kind in self.kinds(path))
+
+    async def until_so(self, condition: Callable[[], bool]) -> None:
+        """Until a condition holds, which is asked after every event."""
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while kind not in self.kinds(path):
+            while not condition():
                 self._news.clear()
                 await self._news.wait()
 
     def sender(self, path: str) -> MessageSender:
         return self.factory.get_queue_sender(path)
 
-    def state(self, path: str) -> str:
+    def status(self, path: str) -> EntityStatus:
         entities = self.factory.pairing.status().entities
-        return next(each.state for each in entities if each.path == path)
+        return next(each for each in entities if each.path == path)
+
+    def state(self, path: str) -> str:
+        return self.status(path).state
 
 
 class Leftovers:

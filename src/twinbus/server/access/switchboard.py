@@ -105,6 +105,8 @@ class Switchboard:
         log.warning("fault over: %s", self._text(fault))
         if fault.kind in STORAGE_KINDS:
             self._set_disk()
+        elif fault.kind is FaultKind.SLOW:
+            self._port.host.hurry()
         elif fault.kind is FaultKind.SILENCE:
             # What was said meanwhile is lost, as on a network that was cut.
             self._drop_all()

@@ -45,6 +45,7 @@ class FaultKind(enum.Enum):
     SLOW = "slow"
     SEND_DOWN = "send-down"
     SICK = "sick"
+    PING_DOWN = "ping-down"
     RECEIVE_DOWN = "receive-down"
     MANAGEMENT_DOWN = "management-down"
     UNAUTHORIZED = "unauthorized"
@@ -66,6 +67,7 @@ KINDS: dict[FaultKind, _Kind] = {
     FaultKind.SLOW: _Kind("requests wait before they are served", True, True, 5),
     FaultKind.SEND_DOWN: _Kind("sends fail, pings too; links open", True, True),
     FaultKind.SICK: _Kind("sends fail; links open and pings succeed", True, True),
+    FaultKind.PING_DOWN: _Kind("pings fail; links open and sends succeed", True, True),
     FaultKind.RECEIVE_DOWN: _Kind("nothing can be received", True, True),
     FaultKind.MANAGEMENT_DOWN: _Kind("administration fails", share=True),
     FaultKind.UNAUTHORIZED: _Kind("no right is given", True, True),
@@ -224,8 +226,9 @@ class Faults:
         self._check(FaultKind.UNAUTHORIZED, key)
         self._check(FaultKind.THROTTLE, key)
         self._check(FaultKind.SEND_DOWN, key)
-        if any(m.content_type != PING_CONTENT_TYPE for m in messages):
-            self._check(FaultKind.SICK, key)
+        for message in messages:
+            is_ping = message.content_type == PING_CONTENT_TYPE
+            self._check(FaultKind.PING_DOWN if is_ping else FaultKind.SICK, key)
 
     def check_receive(self, key: str) -> TwinbusError | None:
         """Why nothing can be received from an entity; None if it can."""

@@ -139,6 +139,8 @@ class Host:
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, f"commit-{namespace.name}")
         self._pending: list[Submission] = []
+        # Those that wait for a rehearsed fault, which is all of their waiting.
+        self._delayed: dict[Submission, asyncio.TimerHandle] = {}
         self._consumers: dict[int, Consumer] = {}
         self._consumer_keys = itertools.count(1)
         # How many consumers each container has.
@@ -172,12 +174,20 @@ class Host:
             reply.failed(self.fault)
             return submission
         if self.faults is not None and (delay := self._delay_seconds(command)):
-            self._loop.call_later(delay, self._queue, submission)
+            timer = self._loop.call_later(delay, self._queue, submission)
+            self._delayed[submission] = timer
         else:
             self._queue(submission)
         return submission
 
+    def hurry(self) -> None:
+        """Commands that a rehearsed fault lets wait need wait no longer."""
+        for submission, timer in list(self._delayed.items()):
+            timer.cancel()
+            self._queue(submission)
+
     def _queue(self, submission: Submission) -> None:
+        self._delayed.pop(submission, None)
         self._pending.append(submission)
         self.pending_bytes += submission.size_bytes
         self.wake()
