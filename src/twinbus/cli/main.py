@@ -47,6 +47,7 @@ PARTS = (
     "message",
     "backlog",
     "fault",
+    "diagnostics",
 )
 
 _HELP = "A Service-Bus-compatible namespace server, and its administration."

@@ -208,6 +208,7 @@ def serve(
     supervised = Supervised.here()
     options = replace(options_from(given), sockets=received())
     about = {"log_level": log_level, "log_format": log_format}
+    about["data"] = str(data.resolve())
     _run(options, supervised, about)
 
 
@@ -330,7 +331,7 @@ async def _serve(
         if supervised is None:
             print(json.dumps({**ready, "supervisor_pid": None}), flush=True)
         else:
-            supervised.start()
+            supervised.start(server)
             ready["supervisor_pid"] = supervised.supervisor_pid
             handed = server.options.sockets
             made = {n: s for n, s in server.sockets.items() if n not in handed}

@@ -5,6 +5,7 @@ python -m tests.server.setup.sick_server ARGUMENTS...
 SIGUSR1 stalls the event loop of the server for ever. The environment says more:
 
     SICK_CRASH      the server ends with this exit code as soon as it is ready
+    SICK_SEND       sends to this queue fail with an error that quotes the message
     SICK_LIMITS     other limits, as JSON, so that tests need not wait for long ones
 """
 
@@ -19,6 +20,8 @@ from typing import Any
 
 from twinbus import limits
 from twinbus.cli.main import main
+from twinbus.server.broker.entities import Entity
+from twinbus.server.broker.namespace import Namespace
 from twinbus.server.setup.supervised import Supervised
 
 
@@ -39,6 +42,18 @@ class SickSupervised(Supervised):
             self._loop.call_later(0, os._exit, int(code))
 
 
+def quote_messages(queue: str) -> None:
+    """Let a defect put what was sent into the text of its error."""
+    send = Namespace.send
+
+    def quoting(self: Namespace, entity: Entity, messages: Any, *rest: Any) -> Any:
+        if entity.name == queue:
+            raise ValueError([message.bare for message in messages])
+        return send(self, entity, messages, *rest)
+
+    setattr(Namespace, "send", quoting)  # noqa: B010
+
+
 if __name__ == "__main__":
     for name, value in json.loads(os.environ.get("SICK_LIMITS", "{}")).items():
         assert hasattr(limits, name)
@@ -46,4 +61,6 @@ if __name__ == "__main__":
     import twinbus.server.setup.supervised as module
 
     setattr(module, "Supervised", SickSupervised)  # noqa: B010
+    if queue := os.environ.get("SICK_SEND"):
+        quote_messages(queue)
     main()

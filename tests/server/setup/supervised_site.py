@@ -76,6 +76,13 @@ class SupervisedSite:
         found = self.wait_for_log(r"the server is back as process (\d+)")
         self.pid = int(found[1])
 
+    def wait_for_bundle(self) -> dict[str, Any]:
+        """Wait for the next diagnostics bundle, and read it."""
+        found = self.wait_for_log(r"twinbus diagnostics show (\S+) ")
+        file = self.data / "diagnostics" / f"{found[1]}.json"
+        bundle: dict[str, Any] = json.loads(file.read_text())
+        return bundle
+
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Stop the supervisor; returns its exit code."""
         self.process.send_signal(number)

@@ -40,6 +40,7 @@ _ALLOWED = {
     "twinbus.server.setup",
     "twinbus.server.setup.black_box",
     "twinbus.server.setup.handover",
+    "twinbus.server.setup.reporter",
     "twinbus.server.setup.supervisor",
 }
 

@@ -24,10 +24,9 @@ from typing import Any, Self
 
 from twinbus import limits
 from twinbus.server.setup.black_box import BlackBox, BlackBoxHandler
-from twinbus.server.setup.supervisor import VARIABLE
-
-# Makes the server write its stacks.
-STACKS_SIGNAL = signal.SIGUSR2
+from twinbus.server.setup.server import Server
+from twinbus.server.setup.supervisor import STACKS_SIGNAL, VARIABLE
+from twinbus.server.setup.vitals import Vitals
 
 
 class Supervised:
@@ -48,8 +47,9 @@ class Supervised:
     @classmethod
     def here(cls) -> Self | None:
         """The supervisor of this process, if it has one; only once."""
-        pid, *descriptors = map(int, os.environ.pop(VARIABLE, "0").split(":"))
-        return cls(pid, descriptors) if pid == os.getppid() else None
+        text = os.environ.pop(VARIABLE, "0:0")
+        pid, supervisor_pid, *descriptors = map(int, text.split(":"))
+        return cls(supervisor_pid, descriptors) if pid == os.getpid() else None
 
     def _watch(self) -> None:
         """Stop the server when its supervisor is gone."""
@@ -86,14 +86,20 @@ class Supervised:
 
     # -- what is shown -------------------------------------------------------------
 
-    def start(self) -> None:
-        """Show from now on that the event loop moves."""
+    def start(self, server: Server) -> None:
+        """Show from now on that the event loop moves, and what the server measures."""
         self._loop = asyncio.get_running_loop()
+        self._vitals = Vitals(server)
         self._beat()
+        self._put_vitals()
 
     def _beat(self) -> None:
         self._loop.call_later(limits.HEARTBEAT_SECONDS, self._beat)
         self._box.beat()
 
+    def _put_vitals(self) -> None:
+        self._loop.call_later(limits.VITALS_SECONDS, self._put_vitals)
+        self._box.put_vitals(self._vitals.text())
 
-__all__ = ["STACKS_SIGNAL", "Supervised"]
+
+__all__ = ["Supervised"]

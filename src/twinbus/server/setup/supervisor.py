@@ -28,17 +28,21 @@ import socket
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from time import monotonic
+from select import select
+from time import monotonic, time
 from typing import Any, NoReturn
 
 from twinbus import limits
 from twinbus.server.setup import handover
-from twinbus.server.setup.black_box import BlackBox, make_file
+from twinbus.server.setup.black_box import BlackBox, make_file, time_text
+from twinbus.server.setup.reporter import Remains, Reporter
 
 log = logging.getLogger("twinbus.supervisor")
 
-# In the environment of the child: the supervisor's process id and three descriptors.
+# In the environment of the child: its process id, the supervisor's, three descriptors.
 VARIABLE = "TWINBUS_SUPERVISED"
+# Makes the child write the stacks of its threads.
+STACKS_SIGNAL = signal.SIGUSR2
 FAILED = 1
 
 _READ_SIZE = 64 * 1024
@@ -99,9 +103,13 @@ class Supervisor:
         self._stacks, self._stacks_end = os.pipe()
         self._selector = selectors.DefaultSelector()
         self._restarts: deque[float] = deque()
+        # Those that write bundles of former failures.
+        self._reporters: list[Reporter] = []
+        # What the first ready line said, and the data folder.
+        self._ready: Mapping[str, Any] = {}
+        self._data = ""
         # How often a signal has asked for a stop.
         self._stop_asked = 0
-        self._was_ready = False
         self._looked_at = monotonic()
 
     # -- the loop ------------------------------------------------------------------
@@ -144,6 +152,7 @@ class Supervisor:
                 assert isinstance(key.fileobj, socket.socket)
                 key.fileobj.recv(_READ_SIZE)
         _reap(child)
+        self._reporters = [each for each in self._reporters if not each.has_ended()]
         now = monotonic()
         # More than that has passed only if this process stood still.
         passed = min(now - self._looked_at, 2 * limits.SUPERVISOR_LOOK_SECONDS)
@@ -157,6 +166,9 @@ class Supervisor:
     # -- starting ------------------------------------------------------------------
 
     def _start(self) -> ServerLife:
+        while select([self._stacks], [], [], 0)[0]:
+            # What a former child wrote too late.
+            os.read(self._stacks, _READ_SIZE)
         ours, theirs = socket.socketpair()
         pid = os.fork()
         if pid == 0:
@@ -169,10 +181,10 @@ class Supervisor:
     def _become_server(self, control: socket.socket) -> NoReturn:
         """Turn this new process into the server."""
         try:
-            supervisor = os.getppid()
+            pids = os.getpid(), os.getppid()
             others = [control.fileno(), self._box_file, self._stacks_end]
             variables, places = handover.hand_over(self._sockets, others)
-            variables[VARIABLE] = ":".join(map(str, (supervisor, *places)))
+            variables[VARIABLE] = ":".join(map(str, (*pids, *places)))
             environment = {**os.environ, **variables}
             os.execve(self._command[0], self._command, environment)  # noqa: S606
         except OSError as error:
@@ -212,13 +224,13 @@ class Supervisor:
     def _is_ready(
         self, child: ServerLife, ready: Mapping[str, Any], about: Mapping[str, Any]
     ) -> None:
-        if self._was_ready:
+        if self._ready:
             seconds = monotonic() - child.started_at
             log.warning(
                 "the server is back as process %d after %.1f s", child.pid, seconds
             )
             return
-        self._was_ready = True
+        self._ready, self._data = ready, about["data"]
         self._set_up_log(about["log_level"], about["log_format"])
         print(json.dumps(ready), flush=True)  # noqa: T201
 
@@ -249,7 +261,7 @@ class Supervisor:
         if code == 0:
             # It was asked to stop itself: by a terminal, or as part of a group.
             return 0
-        if not self._was_ready:
+        if not self._ready:
             # It has said why, unless a signal ended it.
             if code < 0:
                 _say(f"the server ended {_exit_text(code)} before it was ready.")
@@ -258,25 +270,91 @@ class Supervisor:
 
     def _end(self, child: ServerLife) -> bool:
         """End a child that has failed; False if it is not to be started again."""
-        log.error("the server (process %d) %s", child.pid, child.failure)
-        failure = child.failure
+        failure = child.failure or ""
+        remains = self._gather(child, failure)
+        log.error("the server (process %d) %s", child.pid, failure)
         _send(child, signal.SIGKILL)
         if child.exit_code is None:
             os.waitpid(child.pid, 0)
         self._forget(child)
+        reporter = Reporter(remains, self._data, self._let_go)
+        self._reporters.append(reporter)
+        if self._may_restart():
+            return True
+        reporter.wait_until_written(limits.DIAGNOSTICS_SECONDS_MAX)
+        _say(
+            f"the server failed {len(self._restarts) + 1} times in "
+            f"{monotonic() - self._restarts[0]:.0f} seconds and is not started again; "
+            f"the last one {failure}."
+        )
+        return False
+
+    def _may_restart(self) -> bool:
+        """Count a restart; False if there were too many."""
         now = monotonic()
-        seconds = limits.SUPERVISOR_RESTART_WINDOW_SECONDS
-        while self._restarts and self._restarts[0] < now - seconds:
+        oldest = now - limits.SUPERVISOR_RESTART_WINDOW_SECONDS
+        while self._restarts and self._restarts[0] < oldest:
             self._restarts.popleft()
         if len(self._restarts) >= limits.SUPERVISOR_RESTARTS_MAX:
-            _say(
-                f"the server failed {len(self._restarts) + 1} times in "
-                f"{now - self._restarts[0]:.0f} seconds and is not started again; "
-                f"the last one {failure}."
-            )
             return False
         self._restarts.append(now)
         return True
+
+    # -- diagnostics ---------------------------------------------------------------
+
+    def _gather(self, child: ServerLife, failure: str) -> Remains:
+        """What there is to know of a child that has failed, without any disk."""
+        began, now = monotonic(), time()
+        stacks = self._read_stacks(child)
+        missing = []
+        if not stacks:
+            why = "it had ended" if child.exit_code is not None else "it wrote none"
+            missing.append(f"stacks of the server's threads: {why}")
+        text = time_text(now)
+        ports = {
+            name: {key: value for key, value in each.items() if key.endswith("_port")}
+            for name, each in self._ready["namespaces"].items()
+        }
+        return Remains(
+            id=f"{text.replace(':', '').replace('-', '')}-{child.pid}",
+            time=text,
+            reason=f"The server {failure}.",
+            pid=child.pid,
+            seconds=began - child.started_at,
+            restarts=len(self._restarts),
+            command=self._command,
+            ports=ports,
+            stacks=stacks,
+            log=self._box.records(),
+            vitals=self._box.vitals(),
+            missing=missing,
+            gathered_seconds=monotonic() - began,
+        )
+
+    def _read_stacks(self, child: ServerLife) -> bytes:
+        """Let the child write its stacks; one that crashed may have done so already."""
+        _send(child, STACKS_SIGNAL)
+        # It may be stopped.
+        _send(child, signal.SIGCONT)
+        most = 0.0 if child.exit_code is not None else limits.STACKS_SECONDS_MAX
+        until = monotonic() + most
+        found, seconds = b"", most
+        while select([self._stacks], [], [], seconds)[0]:
+            found += os.read(self._stacks, _READ_SIZE)
+            if len(found) >= limits.STACKS_BYTES_MAX:
+                break
+            # There is no mark at the end.
+            left = max(0.0, until - monotonic())
+            seconds = min(left, limits.STACKS_QUIET_SECONDS)
+        return found
+
+    def _let_go(self) -> None:
+        """Close all that belongs to the supervisor, in a copy of it."""
+        for listening in self._sockets.values():
+            listening.close()
+        for key in list(self._selector.get_map().values()):
+            os.close(key.fd)
+        self._selector.close()
 
     def _forget(self, child: ServerLife) -> None:
         """Close what belongs to a child that is gone."""

@@ -1,0 +1,134 @@
+"""What a server measures, as the JSON that its black box keeps.
+
+Owns which figures these are: of the process, of each namespace, and the counts of its
+entities, which are read in a turn like everything else. While a store does not answer,
+the last counts stand beside the figures of now. Names of entities are in it; messages,
+keys, sessions and clients are not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+from contextlib import suppress
+from functools import partial
+from itertools import islice
+from time import time
+from typing import Any
+
+from twinbus import limits
+from twinbus.core.names import SubQueue
+from twinbus.errors import TwinbusError
+from twinbus.server.access.port import NamespacePort
+from twinbus.server.broker.counters import Histogram
+from twinbus.server.broker.entities import Entity
+from twinbus.server.broker.namespace import Namespace
+from twinbus.server.broker.turn import Turn
+from twinbus.server.setup.black_box import time_text
+from twinbus.server.setup.server import Server
+from twinbus.store.base import Store
+
+_COUNTERS = (
+    "received",
+    "delivered",
+    "completed",
+    "dead_lettered",
+    "expired",
+    "throttled",
+    "pings",
+)
+
+Counts = dict[str, dict[str, int | str]]
+
+
+class Vitals:
+    """The figures of a server; asked for every second."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        # The last counts of each namespace, and who reads the next ones.
+        self._counts: dict[str, Counts] = {}
+        self._readers: dict[str, asyncio.Task[None]] = {}
+
+    def text(self) -> bytes:
+        """The figures of now, with the last counts."""
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        ports = self._server.ports
+        entities = sum(len(port.host.namespace.entities) for port in ports.values())
+        found = {
+            "time": time_text(time()),
+            "process": {
+                "resident_kib_max": used.ru_maxrss,
+                "user_seconds": used.ru_utime,
+                "system_seconds": used.ru_stime,
+            },
+            "namespaces": {name: self._namespace(name) for name in ports},
+            "entities_left_out": max(0, entities - limits.VITALS_ENTITIES_MAX),
+        }
+        self._read_next()
+        return json.dumps(found).encode()
+
+    def _namespace(self, name: str) -> dict[str, Any]:
+        port = self._server.ports[name]
+        return {**_figures(port), "counts": self._counts.get(name, {})}
+
+    def _read_next(self) -> None:
+        room = limits.VITALS_ENTITIES_MAX
+        for name, port in self._server.ports.items():
+            if name not in self._readers or self._readers[name].done():
+                reading = self._read(name, port, room)
+                self._readers[name] = asyncio.ensure_future(reading)
+            room = max(0, room - len(port.host.namespace.entities))
+
+    async def _read(self, name: str, port: NamespacePort, most: int) -> None:
+        # A store that has stopped keeps its last counts.
+        with suppress(TwinbusError):
+            self._counts[name] = await port.host.run(partial(_read_counts, most=most))
+
+
+def _figures(port: NamespacePort) -> dict[str, Any]:
+    host = port.host
+    return {
+        "entities": len(host.namespace.entities),
+        "connections": len(port.connections),
+        "connections_unclaimed": len(port.unclaimed),
+        "pending_bytes": host.pending_bytes,
+        "fault": host.fault.text if host.fault else None,
+        "defects": dict(host.namespace.defects),
+        "turns": host.turns,
+        "turn_commands": _histogram(host.turn_commands),
+        "turn_seconds": _histogram(host.turn_seconds),
+        "commit_seconds": _histogram(host.commit_seconds),
+    }
+
+
+def _histogram(values: Histogram) -> dict[str, Any]:
+    at_most = {str(bound): count for bound, count in values.cumulative()}
+    return {"total": values.total, "at_most": at_most}
+
+
+def _read_counts(namespace: Namespace, turn: Turn, most: int) -> Counts:
+    """What entities hold and have counted (`turn.Command`)."""
+    del turn
+    some = islice(namespace.entities, most)
+    return {entity.name: _entity(namespace.store, entity) for entity in some}
+
+
+def _entity(store: Store, entity: Entity) -> dict[str, int | str]:
+    main = store.counts(entity.id)
+    dead = store.counts(entity.container(SubQueue.DEAD_LETTER))
+    transfer = store.counts(entity.container(SubQueue.TRANSFER_DEAD_LETTER))
+    return {
+        "kind": entity.kind,
+        "active": main.active,
+        "deferred": main.deferred,
+        "scheduled": main.scheduled,
+        "dead_letter": dead.active + dead.deferred,
+        "transfer_dead_letter": transfer.active + transfer.deferred,
+        "size_bytes": main.size_bytes + dead.size_bytes + transfer.size_bytes,
+        **{name: getattr(entity, name) for name in _COUNTERS},
+    }
+
+
+__all__ = ["Vitals"]
