@@ -166,6 +166,10 @@ VITALS_SECONDS = 1.0
 VITALS_BYTES_MAX = 512 * 1024
 # Entities in them, of all namespaces: 500 take 2 ms of each second.
 VITALS_ENTITIES_MAX = 500
+# How often a container's counters are compared with its rows, and how many of them.
+# It costs about 1 ms.
+AUDIT_SECONDS = 1.0
+AUDIT_ROWS_MAX = 1000
 # Diagnostics bundles that are kept; one has some megabytes at most.
 DIAGNOSTICS_KEPT_MAX = 10
 # What the stacks of a failed server may take: until the first is there, and after the

@@ -21,7 +21,7 @@ from tests.suites import (
     store_times,
 )
 from tests.suites.store_suite import Backend
-from twinbus.store.base import Store
+from twinbus.store.base import Record, Store
 from twinbus.store.sqlite.file import FILE_NAME
 from twinbus.store.sqlite.store import SqliteStore
 
@@ -205,3 +205,81 @@ def test_many_more_histories_are_those_of_the_model() -> None:
         with TemporaryDirectory() as folder:
             store_history.walk(Folder(Path(folder)), seed, steps=300)
             check_rows(Path(folder))
+
+
+# -- counters against rows -------------------------------------------------------------
+
+
+def filled(folder: Path, messages: int) -> tuple[SqliteStore, int]:
+    """A store with so many active messages in one container, one more scheduled."""
+    store = SqliteStore.open(folder)
+    store.begin()
+    container = store.insert_entity("queue", "q", "{}", 0)
+    records = [Record(b"head", b"bare")] * messages
+    store.append(container, records, 0)
+    store.append(container, [Record(b"head", b"bare", due_ms=10)], 0)
+    store.commit()
+    return store, container
+
+
+def behind_its_back(folder: Path, statement: str) -> None:
+    """Change rows as no code of the store does."""
+    other = sqlite3.connect(folder / FILE_NAME)
+    with other:
+        other.execute(statement)
+    other.close()
+
+
+def audited(store: SqliteStore, container: int, rows_max: int = 100) -> str | None:
+    store.begin()
+    wrong = store.audit(container, rows_max)
+    store.commit()
+    return wrong
+
+
+@pytest.mark.parametrize(
+    ("statement", "right"),
+    [
+        ("DELETE FROM message WHERE id & 1 = 0", (3, 0, 1, 32)),
+        ("UPDATE message SET state = 1 WHERE id & 1 = 0", (3, 2, 1, 48)),
+        ("DELETE FROM scheduled", (5, 0, 0, 40)),
+        ("UPDATE message SET bare = x'00' WHERE id & 1 = 0", (5, 0, 1, 42)),
+    ],
+)
+def test_an_audit_sets_wrong_counters_right(
+    tmp_path: Path, statement: str, right: tuple[int, ...]
+) -> None:
+    store, container = filled(tmp_path, 5)
+    assert audited(store, container) is None
+
+    behind_its_back(tmp_path, statement)
+
+    wrong = audited(store, container)
+    assert wrong is not None
+    assert wrong.startswith(
+        "the counters had 5 active, 0 deferred, 1 scheduled with 48"
+    )
+    assert store.counts(container)[:4] == right
+    assert audited(store, container) is None
+    store.close()
+    # It is on disk, too.
+    store = SqliteStore.open(tmp_path)
+    assert store.counts(container)[:4] == right
+    store.close()
+
+
+def test_an_audit_of_a_deep_container_looks_at_some_rows(tmp_path: Path) -> None:
+    store, container = filled(tmp_path, 50)
+    behind_its_back(tmp_path, "DELETE FROM message WHERE id & 1 = 0")
+
+    # At least 20 are there, as counted.
+    assert audited(store, container, rows_max=20) is None
+    behind_its_back(tmp_path, "UPDATE container SET active = 10 WHERE active > 0")
+    store.close()
+    store = SqliteStore.open(tmp_path)
+
+    wrong = audited(store, container, rows_max=20)
+    assert wrong is not None
+    assert wrong.startswith("the counters had 10 active")
+    assert store.counts(container).active == 25
+    store.close()

@@ -427,5 +427,12 @@ class Store(Protocol):
     def counts(self, container: int) -> Counts:
         """Exact, also between `begin` and `commit`; costs no query."""
 
+    def audit(self, container: int, rows_max: int) -> str | None:
+        """Compare what is counted with the rows, of which not more are looked at.
+
+        If it differs it is set right, and the answer says how it was. Below that number
+        of rows the comparison is exact, above it only too small a count is found.
+        """
+
     def touch(self, container: int, now: Now) -> None:
         """Note that the container was used."""

@@ -6,6 +6,7 @@ SIGUSR1 stalls the event loop of the server for ever. The environment says more:
 
     SICK_CRASH      the server ends with this exit code as soon as it is ready
     SICK_SEND       sends to this queue fail with an error that quotes the message
+    SICK_TURN       turns with commands fail as a whole
     SICK_LIMITS     other limits, as JSON, so that tests need not wait for long ones
 """
 
@@ -21,7 +22,9 @@ from typing import Any
 from twinbus import limits
 from twinbus.cli.main import main
 from twinbus.server.broker.entities import Entity
+from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
+from twinbus.server.broker.turn import TurnOutcome, Work
 from twinbus.server.setup.supervised import Supervised
 
 
@@ -54,6 +57,18 @@ def quote_messages(queue: str) -> None:
     setattr(Namespace, "send", quoting)  # noqa: B010
 
 
+def fail_turns() -> None:
+    """Let a defect be where no command is to blame."""
+    run_turn = Host.run_turn
+
+    def failing(self: Host, work: Work) -> TurnOutcome:
+        outcome = run_turn(self, work)
+        assert 1 // (1 - min(1, len(work.commands)))
+        return outcome
+
+    setattr(Host, "run_turn", failing)  # noqa: B010
+
+
 if __name__ == "__main__":
     for name, value in json.loads(os.environ.get("SICK_LIMITS", "{}")).items():
         assert hasattr(limits, name)
@@ -63,4 +78,6 @@ if __name__ == "__main__":
     setattr(module, "Supervised", SickSupervised)  # noqa: B010
     if queue := os.environ.get("SICK_SEND"):
         quote_messages(queue)
+    if os.environ.get("SICK_TURN"):
+        fail_turns()
     main()

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+
 ROOT = Path(__file__).resolve().parents[3]
 _SICK = "tests.server.setup.sick_server"
 _WAIT_SECONDS_MAX = 60
@@ -138,3 +140,24 @@ def answer_to_header(client: socket.socket) -> bytes:
     header = b"AMQP\x03\x01\x00\x00"
     client.sendall(header)
     return client.recv(8)
+
+
+def configured(folder: Path, *queues: str, key: str = "") -> list[str]:
+    """Options of a server with these queues, and with a rule that has this key."""
+    namespace: dict[str, Any] = {"name": "contoso"}
+    namespace["queues"] = [{"name": name} for name in queues]
+    if key:
+        rule = {"name": "all", "rights": ["Manage"], "primary_key": key}
+        namespace["authorization_rules"] = [rule]
+    file = folder / "config.json"
+    file.write_text(json.dumps({"namespaces": [namespace]}))
+    return ["--config", str(file)]
+
+
+def send(site: SupervisedSite, queue: str, *messages: ServiceBusMessage) -> None:
+    text = site.connection_string
+    with (
+        ServiceBusClient.from_connection_string(text, retry_total=0) as client,
+        client.get_queue_sender(queue) as sender,
+    ):
+        sender.send_messages(list(messages))

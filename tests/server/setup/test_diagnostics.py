@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import secrets
 import signal
 import socket
@@ -11,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
-from tests.server.setup.supervised_site import SupervisedSite, supervised
+from tests.server.setup.supervised_site import configured, send, supervised
 from twinbus import limits
 from twinbus.server.setup import diagnostics
 from twinbus.server.setup.reporter import Remains
@@ -40,27 +39,6 @@ def remains(number: int = 0, **changes: Any) -> Remains:
 
 
 # -- real failures ---------------------------------------------------------------------
-
-
-def configured(folder: Path, *queues: str, key: str = "") -> list[str]:
-    """Options of a server with these queues, and with a rule that has this key."""
-    namespace: dict[str, Any] = {"name": "contoso"}
-    namespace["queues"] = [{"name": name} for name in queues]
-    if key:
-        rule = {"name": "all", "rights": ["Manage"], "primary_key": key}
-        namespace["authorization_rules"] = [rule]
-    file = folder / "config.json"
-    file.write_text(json.dumps({"namespaces": [namespace]}))
-    return ["--config", str(file)]
-
-
-def send(site: SupervisedSite, queue: str, *messages: ServiceBusMessage) -> None:
-    text = site.connection_string
-    with (
-        ServiceBusClient.from_connection_string(text, retry_total=0) as client,
-        client.get_queue_sender(queue) as sender,
-    ):
-        sender.send_messages(list(messages))
 
 
 def test_a_stall_leaves_everything_that_is_known(tmp_path: Path) -> None:

@@ -5,19 +5,25 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusError
 
 from tests.server.setup.supervised_site import (
     ROOT,
     SupervisedSite,
     answer_to_header,
+    configured,
+    send,
     supervised,
     wait_for_end,
 )
+from twinbus.store.sqlite.file import FILE_NAME
 
 # Runs the command line and prints at its end what was imported.
 _IMPORTED = """
@@ -164,6 +170,45 @@ def test_a_stalled_server_is_killed_when_it_should_stop(tmp_path: Path) -> None:
 
         assert site.stop() == 1
     assert "did not stop in time, and was killed" in site.log
+
+
+def test_wrong_counters_are_set_right_and_the_server_restarted(tmp_path: Path) -> None:
+    options = configured(tmp_path, "orders")
+    with supervised(tmp_path, options, limits={"AUDIT_SECONDS": 0.05}) as site:
+        send(site, "orders", *(ServiceBusMessage(f"{n}") for n in range(3)))
+        store = sqlite3.connect(site.data / "contoso" / FILE_NAME)
+        with store:
+            store.execute(
+                "DELETE FROM message WHERE id = (SELECT min(id) FROM message)"
+            )
+        store.close()
+        bundle = site.wait_for_bundle()
+        site.wait_for_restart()
+        with (
+            ServiceBusClient.from_connection_string(site.connection_string) as client,
+            client.get_queue_receiver("orders") as receiver,
+        ):
+            left = [str(m) for m in receiver.receive_messages(5, max_wait_time=5)]
+        assert site.stop() == 0
+
+    assert left == ["1", "2"]
+    assert bundle["reason"].startswith(
+        "The server is broken: orders of contoso: the counters had 3 active, "
+    )
+    # It was right after the restart.
+    assert site.log.count("is broken") == 1
+
+
+def test_a_turn_that_fails_twice_restarts_the_server(tmp_path: Path) -> None:
+    options = configured(tmp_path, "orders")
+    with supervised(tmp_path, options, {"SICK_TURN": "1"}) as site:
+        with pytest.raises(ServiceBusError):
+            send(site, "orders", ServiceBusMessage("one"))
+        bundle = site.wait_for_bundle()
+
+    assert bundle["reason"].startswith(
+        "The server is broken: a turn of contoso failed twice with ZeroDivisionError at"
+    )
 
 
 def test_five_restarts_in_a_minute_are_enough(tmp_path: Path) -> None:

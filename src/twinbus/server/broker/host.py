@@ -19,6 +19,7 @@ import contextlib
 import itertools
 import logging
 import secrets
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -132,6 +133,9 @@ class Host:
         # From the start of a turn to its replies, and the commit's part of it.
         self.turn_seconds = Histogram(SECONDS)
         self.commit_seconds = Histogram(SECONDS)
+        # Told when a turn has failed twice for the same reason: so will the next one.
+        self.on_broken: Callable[[str], None] = lambda _text: None
+        self._failed_at = ""
         # Links that hold a session's lock, by container and nonce.
         self.session_holders: dict[tuple[int, int], SessionHolder] = {}
         # Connections and requests that have claims.
@@ -327,11 +331,13 @@ class Host:
             await self._stop_accepting(fault, submissions)
         except Exception as error:
             log.exception("a turn of %s failed", self.namespace.name)
+            self._note_failure(error)
             await self._undo(Bug(f"{type(error).__name__}: {error}"), submissions)
             # All wants are looked at again; not at once, in case it fails again.
             self._to_serve.update(self._wants)
             self._loop.call_later(limits.TICK_SECONDS_MIN, self.wake)
         else:
+            self._failed_at = ""
             self._hand_out(submissions, outcome)
             self.turn_seconds.observe(self._loop.time() - started)
         self._tell_room()
@@ -485,6 +491,14 @@ class Host:
                 if key in self._consumers:
                     self._tell(self._consumers[key].store_failed, fault)
         self._recover_later()
+
+    def _note_failure(self, error: Exception) -> None:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        failed_at = f"{type(error).__name__} at {place.filename}:{place.lineno}"
+        if failed_at == self._failed_at:
+            name = self.namespace.name
+            self.on_broken(f"a turn of {name} failed twice with {failed_at}")
+        self._failed_at = failed_at
 
     async def _undo(self, error: TwinbusError, submissions: list[Submission]) -> None:
         """Nothing of the turn happened: say so to everyone in it."""

@@ -23,10 +23,14 @@ from itertools import islice
 from typing import Any, Self
 
 from twinbus import limits
+from twinbus.errors import TwinbusError
+from twinbus.server.setup.audit import Audit
 from twinbus.server.setup.black_box import BlackBox, BlackBoxHandler
 from twinbus.server.setup.server import Server
 from twinbus.server.setup.supervisor import STACKS_SIGNAL, VARIABLE
 from twinbus.server.setup.vitals import Vitals
+
+log = logging.getLogger("twinbus.server")
 
 
 class Supervised:
@@ -39,6 +43,7 @@ class Supervised:
         self.supervisor_pid = pid
         self._control = socket.socket(fileno=control)
         self._box = BlackBox(box)
+        self._audits: list[asyncio.Task[None]] = []
         logging.getLogger().addHandler(BlackBoxHandler(self._box))
         faulthandler.enable(file=stacks)
         faulthandler.register(STACKS_SIGNAL, file=stacks)
@@ -78,6 +83,7 @@ class Supervised:
 
     def tell_broken(self, text: str) -> None:
         """Say that an invariant does not hold; the supervisor ends this process."""
+        log.error("broken: %s", text)
         self._tell({"broken": text})
 
     def _tell(self, said: Mapping[str, Any]) -> None:
@@ -92,10 +98,22 @@ class Supervised:
         self._vitals = Vitals(server)
         self._beat()
         self._put_vitals()
+        for port in server.ports.values():
+            port.host.on_broken = self.tell_broken
+            task = self._loop.create_task(self._audit(Audit(port.host)))
+            self._audits.append(task)
 
     def _beat(self) -> None:
         self._loop.call_later(limits.HEARTBEAT_SECONDS, self._beat)
         self._box.beat()
+
+    async def _audit(self, audit: Audit) -> None:
+        while True:
+            await asyncio.sleep(limits.AUDIT_SECONDS)
+            # A store that has stopped has said so, and so has a defect.
+            with suppress(TwinbusError):
+                if (wrong := await audit.look()) is not None:
+                    self.tell_broken(wrong)
 
     def _put_vitals(self) -> None:
         self._loop.call_later(limits.VITALS_SECONDS, self._put_vitals)

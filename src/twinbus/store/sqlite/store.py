@@ -8,6 +8,7 @@ in `base.py`. Read `rows.py` first: it has the rules that tie the rows together.
     rows        the transaction, locks, and moves that the parts below share
     messages    append, lock, settle, peek        sessions  sessions
     entities    entities, settings, duplicates    times     what has ended
+    auditing    counters against rows
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
+from twinbus.store.sqlite.auditing import Auditing
 from twinbus.store.sqlite.entities import EntityRows
 from twinbus.store.sqlite.file import SqliteFile
 from twinbus.store.sqlite.sessions import Sessions
@@ -30,7 +32,7 @@ def _random_nonce() -> int:
     return secrets.randbits(NONCE_BITS)
 
 
-class SqliteStore(EntityRows, Sessions, Times):
+class SqliteStore(EntityRows, Sessions, Times, Auditing):
     """A namespace's messages in a SQLite file; implements `base.Store`."""
 
     @classmethod

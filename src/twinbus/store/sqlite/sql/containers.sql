@@ -43,3 +43,20 @@ DELETE FROM session_state WHERE container >= ? AND container < ?;
 -- name: empty_duplicates
 -- Forget the duplicate history of a range of containers.
 DELETE FROM duplicate WHERE container >= ? AND container < ?;
+
+-- name: held_messages
+-- Active and deferred messages of a range of ids, the first ones, and their bytes.
+SELECT
+    coalesce(sum(state = 0), 0), coalesce(sum(state = 1), 0), coalesce(sum(size), 0)
+FROM (
+    SELECT state, length(head) + length(bare) AS size
+    FROM message WHERE id >= ? AND id < ? LIMIT ?
+) AS wanted;
+
+-- name: held_scheduled
+-- Scheduled messages of a range of ids, the first ones, and their bytes.
+SELECT count(*), coalesce(sum(size), 0)
+FROM (
+    SELECT length(head) + length(bare) AS size
+    FROM scheduled WHERE id >= ? AND id < ? LIMIT ?
+) AS wanted;
