@@ -62,6 +62,7 @@ system:
 test-tools: | system
 	@missing=; \
 	command -v strace >/dev/null || missing="$$missing strace"; \
+	command -v faketime >/dev/null || missing="$$missing faketime"; \
 	command -v node >/dev/null || missing="$$missing nodejs"; \
 	command -v npm >/dev/null || missing="$$missing npm"; \
 	$(PYTHON) -c 'import ctypes; ctypes.CDLL("libqpid-proton.so.11")' 2>/dev/null || \

@@ -381,8 +381,9 @@ class Host:
         clock_was_set = self.clock.keep(work.now)
         outcome = run(self.namespace, work)
         if clock_was_set:
-            # Claims end by the wall clock.
+            # Claims end by the wall clock, and messages are due by it.
             outcome.effects.rules_changed = True
+            outcome.tick_again = True
         return outcome
 
     # -- what a turn brought about -----------------------------------------------------
