@@ -15,6 +15,7 @@ from tests.suites.store_suite import (
     at,
     bodies,
     locks,
+    part,
     record,
     records,
 )
@@ -25,7 +26,7 @@ from twinbus.store.base import Store
 @contextmanager
 def undone(store: Store) -> Iterator[None]:
     """A part of the transaction that ends with an exception."""
-    with suppress(ZeroDivisionError), store.savepoint():
+    with suppress(ZeroDivisionError), part(store):
         yield
         raise ZeroDivisionError
 
@@ -35,7 +36,7 @@ class SavepointSuite(StoreSuite):
 
     def test_a_part_that_ends_well_is_there(self, store: Store, queue: int) -> None:
         store.append(queue, records("a"), at(NOW))
-        with store.savepoint():
+        with part(store):
             store.append(queue, records("b"), at(NOW))
         store.append(queue, records("c"), at(NOW))
 
@@ -43,7 +44,7 @@ class SavepointSuite(StoreSuite):
         assert store.counts(queue).active == 3
 
     def test_the_exception_goes_on(self, store: Store) -> None:
-        with pytest.raises(ZeroDivisionError), store.savepoint():
+        with pytest.raises(ZeroDivisionError), part(store):
             raise ZeroDivisionError
 
     def test_messages_and_counters_are_as_before_the_part(
@@ -96,9 +97,9 @@ class SavepointSuite(StoreSuite):
     def test_parts_may_be_nested(self, store: Store, queue: int) -> None:
         with undone(store):
             store.append(queue, records("a"), at(NOW))
-            with store.savepoint():
+            with part(store):
                 store.append(queue, records("b"), at(NOW))
-        with store.savepoint():
+        with part(store):
             store.append(queue, records("c"), at(NOW))
             with undone(store):
                 store.append(queue, records("d"), at(NOW))
@@ -112,12 +113,12 @@ class SavepointSuite(StoreSuite):
         before = store.counts(queue)
         store.begin()
         store.append(queue, records("b"), at(NOW))
-        with store.savepoint():
+        with part(store):
             store.append(queue, records("c"), at(NOW))
         with undone(store):
             store.append(queue, records("d"), at(NOW))
         # After a fault nothing but a rollback is allowed, also inside a part.
-        with suppress(StoreFault), store.savepoint():
+        with suppress(StoreFault), part(store):
             store.append(queue, records("e"), at(NOW))
             raise StoreFault
         store.rollback()
@@ -130,7 +131,7 @@ class SavepointSuite(StoreSuite):
         store = backend.open()
         store.begin()
         queue = store.insert_entity("queue", "orders", "{}", NOW)
-        with store.savepoint():
+        with part(store):
             store.append(queue, records("a"), at(NOW))
         with undone(store):
             store.append(queue, records("b"), at(NOW))
@@ -149,5 +150,5 @@ class SavepointSuite(StoreSuite):
     def test_a_part_needs_a_transaction(self, store: Store) -> None:
         store.rollback()
 
-        with pytest.raises(Bug), store.savepoint():
+        with pytest.raises(Bug), part(store):
             pass

@@ -8,11 +8,13 @@ each suite. Time is a number that the tests choose.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import pytest
 
 from twinbus.clock import Now
+from twinbus.errors import StoreFault
 from twinbus.store.base import Lock, Record, Store, Stored
 
 # The time at which most tests happen, and an end of a lock well after it.
@@ -44,6 +46,20 @@ def bodies(messages: Sequence[Stored]) -> str:
 
 def locks(nonce: int, messages: Sequence[Stored]) -> list[Lock]:
     return [Lock(message.id, nonce) for message in messages]
+
+
+@contextmanager
+def part(store: Store) -> Iterator[None]:
+    """A part of the transaction; an exception undoes it and goes on."""
+    mark = store.begin_part()
+    try:
+        yield
+    except StoreFault:
+        raise
+    except Exception:
+        store.undo_part(mark)
+        raise
+    store.end_part()
 
 
 class StoreSuite:

@@ -13,6 +13,7 @@ from tests.suites.store_suite import (
     at,
     bodies,
     locks,
+    part,
     record,
     records,
 )
@@ -262,7 +263,7 @@ class ClockSuite(StoreSuite):
         assert bodies(store.lock(queue, 10, LATER, at(NOW + 5), grant)[1]) == "b"
         before = Now(NOW + 6, NOW + 4)
 
-        with suppress(ZeroDivisionError), store.savepoint():
+        with suppress(ZeroDivisionError), part(store):
             assert bodies(store.lock(queue, 10, LATER, before, grant)[1]) == "a"
             raise ZeroDivisionError
 

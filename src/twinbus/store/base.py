@@ -14,7 +14,7 @@ Rules that every store keeps:
   between `begin` and `commit`. Nothing that a method returned may be shown to a client
   before `commit` has returned: then it is on disk, synced. `commit` may run in another
   thread; no other method may be called until it returns. After `rollback` (or a failed
-  `commit`) the store reads as it did before `begin`, counters included. `savepoint`
+  `commit`) the store reads as it did before `begin`, counters included. `undo_part`
   does the same for a part of the transaction.
 * **A method either does all of its work or raises before it changed anything**, except
   `StoreFault`, after which only `rollback`, `recover` and `close` are allowed.
@@ -47,7 +47,6 @@ Rules that every store keeps:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
@@ -242,12 +241,18 @@ class Store(Protocol):
 
     def rollback(self) -> None: ...
 
-    def savepoint(self) -> AbstractContextManager[None]:
-        """Undo what happens inside, and nothing else, if an exception ends it.
+    def begin_part(self) -> int:
+        """Start a part of the transaction; parts may be nested.
 
-        The exception goes on to the caller. A `StoreFault` undoes nothing here: then
-        the transaction is lost as a whole. Savepoints may be nested.
+        It ends with `end_part`, or with `undo_part` and what this returned. After a
+        `StoreFault` it does not end: then the transaction is lost as a whole.
         """
+
+    def end_part(self) -> None:
+        """The innermost part happened."""
+
+    def undo_part(self, mark: int) -> None:
+        """Undo the innermost part, and nothing else."""
 
     def recover(self) -> bool:
         """After a `StoreFault`: open the database anew and prove that it takes writes.

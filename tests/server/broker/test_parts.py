@@ -152,7 +152,7 @@ def test_an_unexpected_error_undoes_the_command_and_nothing_else(
     [answer] = outcome.answers
     assert isinstance(answer, Bug)
     effects = outcome.effects
-    assert (effects.ready, effects.deleted, effects.rules_changed) == (set(), [], False)
+    assert (effects.deleted, effects.emptied, effects.ended_sessions) == ([], [], [])
     # The same objects: links hold them.
     assert namespace.entities.get(EntityPath("q")) is queue
 

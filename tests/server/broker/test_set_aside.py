@@ -123,7 +123,7 @@ def test_a_message_of_a_topic_goes_to_its_transfer_dead_letter_queue(
     assert [bench.store.counts(one.id).active for one in (first, second)] == [0, 0]
     assert len(bench.kept(queue)) == 1
     waiting = {queue.id, topic.id + TRANSFER_DEAD_LETTER}
-    assert turn.ready == waiting
+    assert turn.ready >= waiting
     assert bench.namespace.next_tick_ms(turn.now) is None
 
 

@@ -104,7 +104,7 @@ class Settle:
     def __call__(self, namespace: Namespace, turn: Turn) -> list[Any]:
         """Settle all in one go; if that fails unexpectedly, each lock on its own."""
         try:
-            with namespace.part(turn):
+            with namespace.part():
                 return self._settle_all(namespace, turn)
         except StoreFault:
             raise
@@ -119,7 +119,7 @@ class Settle:
         self, namespace: Namespace, turn: Turn, lock: Lock, outcome: Any
     ) -> Any:
         try:
-            with namespace.part(turn):
+            with namespace.part():
                 return self._settle(namespace, turn, lock, outcome)
         except StoreFault:
             raise

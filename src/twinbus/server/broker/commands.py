@@ -54,7 +54,7 @@ class Send:
             # With a rate each must find room: they arrived together by chance.
             return self._send_each(namespace, turn)
         try:
-            with namespace.part(turn):
+            with namespace.part():
                 namespace.send(entity, [m for each in deliveries for m in each], turn)
         except StoreFault:
             raise
@@ -66,7 +66,7 @@ class Send:
         refused: dict[int, TwinbusError] = {}
         for place, messages in enumerate(self.deliveries):
             try:
-                with namespace.part(turn):
+                with namespace.part():
                     namespace.send(self.entity, messages, turn)
             except StoreFault:
                 raise

@@ -423,8 +423,9 @@ class Host:
         for session in effects.ended_sessions:
             self._lose_session((session.container, session.nonce))
         if effects.emptied:
+            emptied = set(effects.emptied)
             for key in list(self.session_holders):
-                if key[0] in effects.emptied:
+                if key[0] in emptied:
                     self._lose_session(key)
         for entity in effects.deleted:
             self._detach_all(entity)

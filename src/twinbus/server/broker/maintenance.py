@@ -36,7 +36,7 @@ def containers_at(namespace: Namespace, path: EntityPath) -> list[int]:
 def purge(namespace: Namespace, path: EntityPath, turn: Turn) -> int:
     """Forget all messages at a path; returns how many there were."""
     containers = containers_at(namespace, path)
-    turn.emptied.update(containers)
+    namespace.undo_log.extend(turn.emptied, containers)
     return sum(map(namespace.store.purge, containers))
 
 

@@ -102,12 +102,12 @@ class Namespace:
         # By the steady clock.
         self._idle_checked_ms = -FOREVER_MS
 
-    def part(self, turn: Turn) -> TurnPart:
+    def part(self) -> TurnPart:
         """Undo what happens inside if an exception ends it: rows, memory and effects.
 
         A `StoreFault` undoes nothing here: then the turn is lost as a whole.
         """
-        return TurnPart(self.store.savepoint(), self.undo_log, turn)
+        return TurnPart(self.store, self.undo_log)
 
     def reload(self) -> None:
         """Read what is kept in memory anew from the store, after a rollback."""
@@ -180,6 +180,7 @@ class Namespace:
             sequence = self.store.append(PROBE, [Record(b"", b"")], turn.now)
             self.store.remove([id_of(PROBE, sequence)])
             turn.proves_write = True
+            self.undo_log.note(partial(setattr, turn, "proves_write", False))
 
     def check_send(
         self, entity: Entity, messages: Sequence[Incoming], turn: Turn
@@ -392,7 +393,7 @@ class Namespace:
         turn from now on, because time asks for the same again in each.
         """
         try:
-            with self.part(turn):
+            with self.part():
                 work()
         except StoreFault:
             raise
@@ -428,7 +429,7 @@ class Namespace:
     def _count_part(self, work: Callable[[Turn], int], turn: Turn) -> int:
         """Do a part of the tick; returns how many items there were."""
         try:
-            with self.part(turn):
+            with self.part():
                 return work(turn)
         except StoreFault:
             raise
@@ -465,7 +466,8 @@ class Namespace:
         for session in sessions:
             turn.ready.add(session.container)
             self._returned(session.messages, turn)
-        turn.ended_sessions.extend(sessions)
+        if sessions:
+            self.undo_log.extend(turn.ended_sessions, sessions)
         return len(sessions)
 
     def next_tick_ms(self, now: Now) -> int | None:
@@ -512,7 +514,7 @@ class Namespace:
     def _delete_if_possible(self, entity: Entity, turn: Turn) -> None:
         """Delete an idle entity; one that cannot be is tried again at the next look."""
         try:
-            with self.part(turn):
+            with self.part():
                 self.delete(entity.path, turn)
         except StoreFault:
             raise
@@ -523,7 +525,8 @@ class Namespace:
         """Delete an entity; links on it are told when the turn is over."""
         below = list(self.entities.get(path).subscriptions.values())
         entity = self.entities.delete(path, turn)
-        turn.deleted += [each.id for each in (*below, entity)]
+        gone = (*below, entity)
+        self.undo_log.extend(turn.deleted, [each.id for each in gone])
 
     def _entity_of(self, id: int) -> Entity | None:
         return self.entities.of_container(container_of(id))

@@ -15,7 +15,7 @@ import traceback
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from twinbus import limits
 from twinbus.clock import Now
@@ -53,62 +53,24 @@ class Turn:
         self.now = now
         # Containers that have consumers.
         self.in_use = in_use
-        # Containers in which a message or a session became receivable.
+        # Containers in which a message or a session may have become receivable; also
+        # if that was undone, since a look that finds nothing does no harm.
         self.ready: set[int] = set()
         # Containers whose consumers could not be served in full.
         self.again: set[int] = set()
         # Session locks that ended by their time.
         self.ended_sessions: list[SessionEnded] = []
         # Containers that were purged, with the locks of their sessions.
-        self.emptied: set[int] = set()
+        self.emptied: list[int] = []
         # The ids of entities that are gone.
         self.deleted: list[int] = []
         # Whether claims may have lost the authorization rule that they came from, or
-        # have ended because the clock was set.
+        # have ended because the clock was set; to look in vain does no harm.
         self.rules_changed = False
         # Whether a ping has made sure that the commit writes a row.
         self.proves_write = False
         # Bytes of messages taken for each connection.
         self.taken_bytes: dict[Room, int] = {}
-
-    def begin_part(self) -> PartEffects:
-        """Start a part; end it with `end_part`, or with `undo_part` if it failed."""
-        before = PartEffects(
-            self.ready,
-            len(self.ended_sessions),
-            len(self.deleted),
-            self.emptied,
-            self.rules_changed,
-            self.proves_write,
-        )
-        self.ready, self.emptied = set(), set()
-        return before
-
-    def end_part(self, before: PartEffects) -> None:
-        """The part happened."""
-        before.ready.update(self.ready)
-        self.ready = before.ready
-        before.emptied.update(self.emptied)
-        self.emptied = before.emptied
-
-    def undo_part(self, before: PartEffects) -> None:
-        """The part did not happen."""
-        self.ready, self.emptied = before.ready, before.emptied
-        del self.ended_sessions[before.ended_sessions :]
-        del self.deleted[before.deleted :]
-        self.rules_changed = before.rules_changed
-        self.proves_write = before.proves_write
-
-
-class PartEffects(NamedTuple):
-    """The effects of a turn when one of its parts began."""
-
-    ready: set[int]
-    ended_sessions: int
-    deleted: int
-    emptied: set[int]
-    rules_changed: bool
-    proves_write: bool
 
 
 # What a client wants done. It is called inside the transaction, in a part of its own:
@@ -193,7 +155,7 @@ def _apply(command: Command[Any], namespace: Namespace, turn: Turn) -> Any:
     try:
         if getattr(command, "divides", False):
             return command(namespace, turn)
-        with namespace.part(turn):
+        with namespace.part():
             return command(namespace, turn)
     except StoreFault:
         raise
@@ -239,7 +201,7 @@ def _serve(namespace: Namespace, work: Work, turn: Turn) -> list[tuple[Want, Tak
 
 def _take(want: Want, namespace: Namespace, turn: Turn, share: int) -> Taken | None:
     try:
-        with namespace.part(turn):
+        with namespace.part():
             return want.take(namespace, turn, share)
     except StoreFault:
         raise

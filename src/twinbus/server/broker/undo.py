@@ -1,18 +1,21 @@
 """Changes in memory that are undone together with the rows that they belong to.
 
 Owns the order: the last change is undone first, back to a mark. A part of a turn that
-fails goes back to its own mark, with its rows and effects; a turn that fails to the
-start of the log. Knows nothing about what is changed.
+fails goes back to its own mark, together with its rows; a turn that fails to the start
+of the log. Knows nothing about what is changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable
+from functools import partial
 from types import TracebackType
+from typing import TypeVar
 
 from twinbus.errors import StoreFault
-from twinbus.server.broker.turn import PartEffects, Turn
+from twinbus.store.base import Store
+
+T = TypeVar("T")
 
 
 class UndoLog:
@@ -26,6 +29,12 @@ class UndoLog:
     def note(self, undo: Callable[[], object]) -> None:
         """Something was changed, and this takes it back."""
         self._undo.append(undo)
+
+    def extend(self, items: list[T], more: Iterable[T]) -> None:
+        """Add to a list, until that is undone."""
+        length = len(items)
+        items += more
+        self.note(partial(items.__delitem__, slice(length, None)))
 
     def mark(self) -> int:
         """Where the log stands now."""
@@ -44,19 +53,15 @@ class UndoLog:
 class TurnPart:
     """A part of a turn that fails alone; a class, since every command is one."""
 
-    __slots__ = ("_effects", "_log", "_mark", "_savepoint", "_turn")
+    __slots__ = ("_log", "_mark", "_rows", "_store")
 
-    def __init__(
-        self, savepoint: AbstractContextManager[None], log: UndoLog, turn: Turn
-    ) -> None:
-        self._savepoint = savepoint
+    def __init__(self, store: Store, log: UndoLog) -> None:
+        self._store = store
         self._log = log
-        self._turn = turn
 
     def __enter__(self) -> None:
         self._mark = self._log.mark()
-        self._effects: PartEffects = self._turn.begin_part()
-        self._savepoint.__enter__()
+        self._rows = self._store.begin_part()
 
     def __exit__(
         self,
@@ -64,9 +69,8 @@ class TurnPart:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._savepoint.__exit__(kind, error, trace)
         if kind is None:
-            self._turn.end_part(self._effects)
+            self._store.end_part()
         elif issubclass(kind, Exception) and not issubclass(kind, StoreFault):
+            self._store.undo_part(self._rows)
             self._log.rollback(self._mark)
-            self._turn.undo_part(self._effects)

@@ -2,8 +2,9 @@
 
 Owns the rows of `container`. There are three per entity, so they fit in memory whatever
 the depth of a queue, and a count costs no query. Rule: a counter changes only inside a
-transaction and through `change`, which keeps the old values, so that `restore` brings
-them back without asking the database. Knows nothing of messages.
+transaction and through `change`, which notes the old values once in each part of the
+transaction, so that `restore` brings them back without asking the database. Knows
+nothing of messages.
 """
 
 from __future__ import annotations
@@ -18,8 +19,6 @@ from twinbus.store.queries import load
 _SQL = load("sqlite", "containers")
 
 Row: TypeAlias = tuple[int, int, int, int, int, int, int, int, int]
-# Counters as they were before; None where there was no container.
-Before: TypeAlias = dict[int, Row | None]
 
 
 class Container:
@@ -33,6 +32,7 @@ class Container:
         "held_sessions",
         "id",
         "last_sequence",
+        "part",
         "scheduled",
         "size_bytes",
     )
@@ -49,6 +49,8 @@ class Container:
             self.accessed_ms,
             self.held_sessions,
         ) = row
+        # The part of a transaction that has noted it last.
+        self.part = 0
 
     def row(self) -> Row:
         return (
@@ -80,15 +82,18 @@ class Containers:
     def __init__(self) -> None:
         self.in_transaction = False
         self._containers: dict[int, Container] = {}
-        # What the containers touched by this transaction were; None if it made them.
-        self._before: dict[int, Row | None] = {}
+        # What containers were before this transaction or one of its parts changed them,
+        # in order; None if there was none.
+        self._journal: list[tuple[int, Row | None]] = []
+        # Counts up with every part and transaction.
+        self._part = 1
 
     def load(self, connection: sqlite3.Connection) -> None:
         rows = connection.execute(_SQL["containers"]).fetchall()
         self._containers = {row[0]: Container(row) for row in rows}
         if PROBE not in self._containers:
             self._containers[PROBE] = Container((PROBE, 0, 0, 0, 0, 0, 0, 0, 0))
-        self._before.clear()
+        self._journal.clear()
 
     def last_accessed_ms(self) -> int:
         """When any container was last used; 0 is never."""
@@ -109,14 +114,15 @@ class Containers:
         if not self.in_transaction:
             raise Bug("The store was changed outside a transaction.")
         container = self.get(id)
-        if id not in self._before:
-            self._before[id] = container.row()
+        if container.part != self._part:
+            container.part = self._part
+            self._journal.append((id, container.row()))
         return container
 
     def create(self, id: int) -> None:
         if not self.in_transaction:
             raise Bug("The store was changed outside a transaction.")
-        self._before.setdefault(id, None)
+        self._journal.append((id, None))
         self._containers[id] = Container((id, 0, 0, 0, 0, 0, 0, 0, 0))
 
     def drop(self, id: int) -> None:
@@ -126,8 +132,9 @@ class Containers:
     def write(self, connection: sqlite3.Connection) -> None:
         """Write back what changed; `keep` follows when the commit is through."""
         there = self._containers
-        changed = [there[key].row() for key in self._before if key in there]
-        gone = [(key,) for key in self._before if key not in there]
+        noted = {key for key, _ in self._journal}
+        changed = [there[key].row() for key in noted if key in there]
+        gone = [(key,) for key in noted if key not in there]
         if changed:
             connection.executemany(_SQL["put_container"], changed)
         if gone:
@@ -135,25 +142,19 @@ class Containers:
 
     def keep(self) -> None:
         """The transaction is durable."""
-        self._before.clear()
+        self._journal.clear()
+        self._part += 1
 
-    def mark(self) -> Before:
-        """Start a part of the transaction; `join` ends it with what this returned."""
-        outer, self._before = self._before, {}
-        return outer
+    def mark(self) -> int:
+        """Start a part of the transaction; `restore` takes back what comes after."""
+        self._part += 1
+        return len(self._journal)
 
-    def join(self, outer: Before) -> None:
-        """End a part; `restore` undoes it if it is called before."""
-        for key, row in self._before.items():
-            # The value of before the whole transaction is the one to restore.
-            outer.setdefault(key, row)
-        self._before = outer
-
-    def restore(self) -> None:
-        """The transaction, or the part since `mark`, did not happen."""
-        for key, row in self._before.items():
+    def restore(self, mark: int = 0) -> None:
+        """The transaction, or what came after a mark, did not happen."""
+        while len(self._journal) > mark:
+            key, row = self._journal.pop()
             if row is None:
                 self._containers.pop(key, None)
             else:
                 self._containers[key] = Container(row)
-        self._before.clear()

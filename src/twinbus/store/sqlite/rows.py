@@ -21,9 +21,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
 from functools import partial, wraps
-from types import TracebackType
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from twinbus.errors import Bug, StoreFault
@@ -38,7 +36,7 @@ from twinbus.store.base import (
     Stored,
 )
 from twinbus.store.queries import load
-from twinbus.store.sqlite.containers import Before, Containers
+from twinbus.store.sqlite.containers import Containers
 from twinbus.store.sqlite.file import SqliteFile
 
 _SQL = load("sqlite", "messages", "locks", "sessions")
@@ -97,33 +95,6 @@ _as_stored: Callable[[Any], Stored] = partial(tuple.__new__, Stored)
 def stored(rows: list[Any]) -> list[Stored]:
     """Rows of a query with the columns of `Stored`."""
     return list(map(_as_stored, rows))
-
-
-class Savepoint:
-    """A part of the transaction (`Store.savepoint`); a class, since it is hot."""
-
-    __slots__ = ("_outer", "_rows")
-
-    def __init__(self, rows: Rows) -> None:
-        self._rows = rows
-        self._outer: Before = {}
-
-    def __enter__(self) -> None:
-        self._outer = self._rows.begin_part()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is None:
-            self._rows.end_part(self._outer)
-        elif issubclass(kind, Exception) and not issubclass(kind, StoreFault):
-            self._rows.undo_part(self._outer)
-        else:
-            # The transaction is lost as a whole.
-            self._rows._containers.join(self._outer)
 
 
 class Rows:
@@ -198,31 +169,31 @@ class Rows:
         except sqlite3.Error as error:
             self._failed(error)
 
-    def savepoint(self) -> AbstractContextManager[None]:
-        return Savepoint(self)
+    # These three are hot: they have no wrapper, and the driver keeps their statements.
 
-    @guarded
-    def begin_part(self) -> Before:
-        """Start a part of the transaction; returns what `end_part` needs."""
+    def begin_part(self) -> int:
         if not self._containers.in_transaction:
-            raise Bug("There is no transaction for a savepoint.")
-        self._run("SAVEPOINT part")
+            raise Bug("There is no transaction for a part.")
+        try:
+            self._run("SAVEPOINT part")
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
         return self._containers.mark()
 
-    @guarded
-    def end_part(self, outer: Before) -> None:
-        """The part happened."""
-        self._containers.join(outer)
-        self._run("RELEASE part")
+    def end_part(self) -> None:
+        try:
+            self._run("RELEASE part")
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
 
-    @guarded
-    def undo_part(self, outer: Before) -> None:
-        """The part did not happen."""
-        self._containers.restore()
-        self._containers.join(outer)
+    def undo_part(self, mark: int) -> None:
+        self._containers.restore(mark)
         self._forget_looks()
-        self._run("ROLLBACK TO part")
-        self._run("RELEASE part")
+        try:
+            self._run("ROLLBACK TO part")
+            self._run("RELEASE part")
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
 
     def _forget_looks(self) -> None:
         """What was found out about expired messages may have been undone."""
