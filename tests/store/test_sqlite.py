@@ -21,6 +21,7 @@ from tests.suites import (
     store_times,
 )
 from tests.suites.store_suite import Backend
+from twinbus.clock import Now
 from twinbus.store.base import Record, Store
 from twinbus.store.sqlite.file import FILE_NAME
 from twinbus.store.sqlite.store import SqliteStore
@@ -216,8 +217,8 @@ def filled(folder: Path, messages: int) -> tuple[SqliteStore, int]:
     store.begin()
     container = store.insert_entity("queue", "q", "{}", 0)
     records = [Record(b"head", b"bare")] * messages
-    store.append(container, records, 0)
-    store.append(container, [Record(b"head", b"bare", due_ms=10)], 0)
+    store.append(container, records, Now.at(0))
+    store.append(container, [Record(b"head", b"bare", due_ms=10)], Now.at(0))
     store.commit()
     return store, container
 

@@ -430,6 +430,8 @@ class History:
             assert self.store.counts(at) == self.model.counts(at)
             assert self.store.peek(at, 1, ALL, EARLIEST, None) == self.model.of(at)
             assert self.store.sessions(at, None, 0, ALL) == self.model.sessions(at)
+        sizes = [self.model.counts(at).size_bytes for at in self.containers]
+        assert self.store.size_bytes(self.queue) == sum(sizes)
         for lock in self.locks[-9:]:
             message = self.store.held(lock, self.now)
             held = self.model.held(lock, self.now.steady_ms)

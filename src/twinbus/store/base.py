@@ -439,5 +439,8 @@ class Store(Protocol):
         of rows the comparison is exact, above it only too small a count is found.
         """
 
+    def size_bytes(self, entity: int) -> int:
+        """What all containers of an entity hold; as `counts`, at less cost."""
+
     def touch(self, container: int, now: Now) -> None:
         """Note that the container was used."""

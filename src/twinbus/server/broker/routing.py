@@ -247,12 +247,9 @@ class Router:
 
     def is_full(self, entity: Entity, more_bytes: int) -> bool:
         """Whether an entity has no room for so many more bytes."""
-        counts = self._store.counts
-        used = sum(
-            counts(each.id + which).size_bytes
-            for each in (entity, *entity.subscriptions.values())
-            for which in (0, DEAD_LETTER, TRANSFER_DEAD_LETTER)
-        )
+        used = self._store.size_bytes(entity.id)
+        for subscription in entity.subscriptions.values():
+            used += self._store.size_bytes(subscription.id)
         return used + more_bytes > entity.size_bytes_max
 
     # -- topics ----------------------------------------------------------------------

@@ -13,6 +13,7 @@ from twinbus.clock import Now
 from twinbus.errors import EntityExists, EntityNotFound, QuotaExceeded
 from twinbus.store.base import (
     CONTAINERS_PER_ENTITY,
+    DEAD_LETTER,
     PROBE,
     SEQUENCE_BITS,
     TRANSFER_DEAD_LETTER,
@@ -93,6 +94,14 @@ class EntityRows(Messages):
 
     def counts(self, container: int) -> Counts:
         return self._containers.get(container).counts()
+
+    def size_bytes(self, entity: int) -> int:
+        container = self._containers.get
+        return (
+            container(entity).size_bytes
+            + container(entity + DEAD_LETTER).size_bytes
+            + container(entity + TRANSFER_DEAD_LETTER).size_bytes
+        )
 
     def touch(self, container: int, now: Now) -> None:
         self._containers.change(container).accessed_ms = now.wall_ms
