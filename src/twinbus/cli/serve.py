@@ -201,14 +201,18 @@ def serve(
         jwt_jwks=jwt_jwks,
         jwt_audience=jwt_audience,
     )
-    log_to_stderr(log_level, log_format)
+    _start(given, log_level, log_format)
+
+
+def _start(given: ServeOptions, log_level: str, log_format: str) -> None:
     from twinbus.server.setup.handover import received
     from twinbus.server.setup.supervised import Supervised
 
+    log_to_stderr(log_level, log_format)
     supervised = Supervised.here()
     options = replace(options_from(given), sockets=received())
     about = {"log_level": log_level, "log_format": log_format}
-    about["data"] = str(data.resolve())
+    about["data"] = str(given.data.resolve())
     _run(options, supervised, about)
 
 
