@@ -219,9 +219,11 @@ class Paired:
         """Until an event of this kind has come, now or before."""
         await self.until_so(lambda: kind in self.kinds(path))
 
-    async def until_so(self, condition: Callable[[], bool]) -> None:
+    async def until_so(
+        self, condition: Callable[[], bool], patience: float = PATIENCE_SECONDS
+    ) -> None:
         """Until a condition holds, which is asked after every event."""
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(patience):
             while not condition():
                 self._news.clear()
                 await self._news.wait()

@@ -19,7 +19,13 @@ from typing import Any
 import pytest
 from azure.servicebus.exceptions import MessagingEntityNotFoundError
 
-from tests.pairing.real.site import ATTEMPT_SECONDS, Paired, RealPair, message
+from tests.pairing.real.site import (
+    ATTEMPT_SECONDS,
+    PATIENCE_SECONDS,
+    Paired,
+    RealPair,
+    message,
+)
 from twinbus.aio import EventKind
 from twinbus.testing.proxy import Fault
 
@@ -98,9 +104,11 @@ class Run:
         """Let it be sick for some pings, and mend it."""
         await asyncio.to_thread(sicken, self.pair, self.queue)
         status = partial(self.paired.status, self.queue)
-        await self.paired.until_so(lambda: status().pings >= pings)
+        # The pause before a ping doubles with each relapse.
+        patience = PATIENCE_SECONDS * 2**pings
+        await self.paired.until_so(lambda: status().pings >= pings, patience)
         await asyncio.to_thread(self.pair.mend)
-        await self.paired.until_so(lambda: status().state == "healthy")
+        await self.paired.until_so(lambda: status().state == "healthy", patience)
         self.well = True
 
     def copies(self) -> Counter[str]:
