@@ -177,6 +177,10 @@ DIAGNOSTICS_KEPT_MAX = 10
 STACKS_SECONDS_MAX = 0.5
 STACKS_QUIET_SECONDS = 0.1
 STACKS_BYTES_MAX = 256 * 1024
+# What the check of all stores may take after a restart, and the problems it lists. It
+# reads the files once, at the lowest priority; meanwhile their logs cannot be cut.
+STORE_CHECK_SECONDS_MAX = 60.0
+STORE_PROBLEMS_MAX = 20
 # What a supervisor that gives up waits for its last bundle.
 DIAGNOSTICS_SECONDS_MAX = 1.0
 

@@ -49,7 +49,11 @@ def test_a_stall_leaves_everything_that_is_known(tmp_path: Path) -> None:
         site.stall()
         bundle = site.wait_for_bundle()
         site.wait_for_restart()
+        site.wait_for_log("messages.db is sound")
+        (checked,) = diagnostics.load(site.data, bundle["id"])["stores"]
 
+    assert checked["sound"] is True
+    assert checked["file"] == str(site.data / "contoso" / "messages.db")
     assert bundle["reason"] == (
         "The server is stalled: its event loop has not moved for 1 seconds."
     )

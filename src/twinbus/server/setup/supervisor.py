@@ -117,6 +117,13 @@ class Supervisor:
     def run(self) -> int:
         """Run until the server has stopped; returns the exit code."""
         self._take_signals()
+        try:
+            return self._watch()
+        finally:
+            for reporter in self._reporters:
+                reporter.close()
+
+    def _watch(self) -> int:
         child = self._start()
         while True:
             self._wait(child)
@@ -229,6 +236,8 @@ class Supervisor:
             log.warning(
                 "the server is back as process %d after %.1f s", child.pid, seconds
             )
+            for reporter in self._reporters:
+                reporter.check_stores()
             return
         self._ready, self._data = ready, about["data"]
         self._set_up_log(about["log_level"], about["log_format"])
@@ -277,6 +286,8 @@ class Supervisor:
         if child.exit_code is None:
             os.waitpid(child.pid, 0)
         self._forget(child)
+        for former in self._reporters:
+            former.close()
         reporter = Reporter(remains, self._data, self._let_go)
         self._reporters.append(reporter)
         if self._may_restart():
