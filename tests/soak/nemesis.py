@@ -1,8 +1,9 @@
 """What goes wrong during a soak, and when: all of it from one seed.
 
 Owns the faults and their plan. Servers are killed and stopped; ways to them are
-refused, swallowed, held back and reset, for all workers or for one; and the syphon is
-killed. Each fault is written down from begin to end.
+refused, swallowed, held back and reset, for all workers or for one; the primary is sick
+(`twinbus fault`); and the syphon is killed. Each fault is written down from begin to
+end.
 """
 
 from __future__ import annotations
@@ -11,11 +12,16 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from time import monotonic
+from typing import Any
 
+from tests.soak.plan import PLAIN, TOPIC, UNIQUE
 from tests.soak.site import PRIMARY, SECONDARY, SENDERS, Site
+from twinbus.cli.remote import reach
 from twinbus.testing.proxy import Fault
+from twinbus.testing.server_process import ServerProcess
 
 _GAP_SECONDS = (0.3, 2.5)
 _AWAY_SECONDS = (0.3, 4.0)
@@ -33,6 +39,16 @@ _WAYS: dict[str, Fault | None] = {
     "held back": Fault("hold"),
 }
 _SERVERS = ("killed", "stopped")
+# Faults of the primary that is there: for the namespace, or for one entity of it.
+_SICK: dict[str, dict[str, Any]] = {
+    "sick": {"target": PLAIN},
+    "send-down": {"target": UNIQUE},
+    "slow": {"target": TOPIC, "delay_seconds": 3},
+    "ping-down": {},
+    "storage-full": {},
+    "storage-slow": {"delay_seconds": 0.5},
+    "stall": {"delay_seconds": 1},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +65,9 @@ class Strike:
 def draw(random: Random) -> Strike:
     """The next fault."""
     side = random.choices((PRIMARY, SECONDARY), (4, 1))[0]
-    kind = random.choice((*_SERVERS, *_SERVERS, *_WAYS))
+    kind = random.choice((*_SERVERS, *_SERVERS, *_WAYS, *_SICK))
+    if kind in _SICK:
+        side = PRIMARY
     process = ""
     if kind in _WAYS and random.random() < 0.5:
         process = random.choice([f"send{number}" for number in range(SENDERS)])
@@ -62,6 +80,13 @@ def draw(random: Random) -> Strike:
         random.uniform(*_AWAY_SECONDS),
         random.uniform(*_GAP_SECONDS),
     )
+
+
+def _ask(server: ServerProcess, method: str, body: Any = None) -> Any:
+    """Switch a fault of a server on, or all off, as `twinbus fault` does."""
+    url = f"http://127.0.0.1:{server.ports['http']}"
+    remote = reach(server.connection_string, url, None)
+    return remote.ask(method, "/$faults", body)
 
 
 class Nemesis:
@@ -115,6 +140,9 @@ class Nemesis:
         if strike.kind == "stopped":
             server.pause()
             return server.resume
+        if strike.kind in _SICK:
+            _ask(server, "POST", {"kind": strike.kind, **_SICK[strike.kind]})
+            return partial(_ask, server, "DELETE")
         ways = site.ways(strike.side, strike.process)
         fault = _WAYS[strike.kind]
         for proxy in ways:

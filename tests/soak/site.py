@@ -89,7 +89,9 @@ class Site:
         self.recorder = Recorder(self.history)
         self._thread = LoopThread("proxies")
         self.servers = {
-            PRIMARY: ServerProcess(folder / PRIMARY, plan.ENTITIES, name=PRIMARY),
+            PRIMARY: ServerProcess(
+                folder / PRIMARY, plan.ENTITIES, name=PRIMARY, options=("--faults",)
+            ),
             SECONDARY: ServerProcess(folder / SECONDARY, name=SECONDARY),
         }
         # By worker and namespace.

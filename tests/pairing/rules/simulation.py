@@ -439,6 +439,8 @@ class Run:
         self.simulation.apply(self.call.cancelled())
         if self.attempt is not None:
             self.flaps.end(self.attempt)
+            # The call has told the entity; an answer that comes later is not told.
+            self.attempt.token = 0
         self._finish("cancelled")
 
     def _finish(self, result: str) -> None:
