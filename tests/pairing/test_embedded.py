@@ -19,7 +19,7 @@ from azure.servicebus.exceptions import ServiceBusAuthenticationError
 import twinbus
 import twinbus.aio
 from tests.pairing.edge_service import PRIMARY_NAME, QUEUE
-from twinbus import embedding as embedded
+from twinbus import hosting
 from twinbus.core.sas import DEV_KEY_TEXT, parse_connection_string
 from twinbus.errors import ClientUnusable, ConfigError
 from twinbus.testing.server_process import ServerProcess
@@ -142,7 +142,7 @@ def test_an_embedded_namespace_serves_until_closed_without_references(
         with kept.get_queue_sender("orders") as sender:
             sender.send_messages(ServiceBusMessage("still here"), timeout=10)
 
-    for server in list(embedded._serving):
+    for server in list(hosting.serving):
         server.stop()
 
 
