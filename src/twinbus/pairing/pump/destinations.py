@@ -5,9 +5,9 @@ at all, so one that was refused because of a message in it is halved until that 
 is alone. When the destination rests, all that waits for it is parked. Only one batch is
 under way at a time, since two could be taken in the wrong order.
 
-Also owns the senders, one for each destination, shared by all pumps of a process; only
-so many links stay open, and one in use is never closed. Knows nothing about the backlog
-queue.
+Where messages go is a `Home`. The syphon's is `Senders`: the primary, with one sender
+for each destination, shared by all pumps of a process; only so many links stay open,
+and one in use is never closed. Knows nothing about the backlog queue.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
 from twinbus import limits
@@ -60,17 +60,38 @@ class Owner(Protocol):
         """What was locked after this is still locked."""
 
 
+class HomeSender(Protocol):
+    """What takes the messages of one destination; `client.sender.Sender` is one."""
+
+    @property
+    def batch_bytes_max(self) -> int: ...
+
+    async def send(
+        self, messages: bytes | Sequence[bytes], timeout_seconds: float | None = None
+    ) -> None:
+        """Return when they are accepted; raises what a `Sender` raises."""
+
+
+class Home(Protocol):
+    """Where the messages of a pump go."""
+
+    def use(self, path: str) -> AbstractContextManager[HomeSender]:
+        """What takes the messages for this path, inside the block."""
+
+    async def close(self) -> None: ...
+
+
 class Destination:
     """A line of messages for one entity of the primary."""
 
     def __init__(
-        self, owner: Owner, senders: Senders, path: str, send_seconds: float
+        self, owner: Owner, home: Home, path: str, send_seconds: float
     ) -> None:
         self.path = path
         # Messages that were not sent yet.
         self.line: deque[Item] = deque()
         self._owner = owner
-        self._senders = senders
+        self._home = home
         self._send_seconds = send_seconds
 
     async def work(self) -> None:
@@ -79,7 +100,7 @@ class Destination:
         if invalid is not None:
             self._owner.refused(self._clear(), invalid)
         while self.line:
-            with self._senders.use(self.path) as sender:
+            with self._home.use(self.path) as sender:
                 batch = self._batch(sender.batch_bytes_max)
                 if not batch:
                     self._owner.lost(self._clear())
@@ -108,7 +129,7 @@ class Destination:
             line.popleft()
         return batch
 
-    async def _send(self, sender: Sender, batch: list[Item]) -> None:
+    async def _send(self, sender: HomeSender, batch: list[Item]) -> None:
         """Send a batch; the parts of one that was refused go one after the other."""
         parts = deque([batch])
         while parts:
@@ -137,7 +158,7 @@ class Destination:
                 self._owner.refused(refused, verdict)
 
     async def _attempt(
-        self, sender: Sender, items: list[Item]
+        self, sender: HomeSender, items: list[Item]
     ) -> dict[int, RemoteError | MessageTooLarge]:
         """Send these once; returns why some were not taken, by their places."""
         payloads = [item.home.payload for item in items]

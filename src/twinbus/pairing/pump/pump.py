@@ -27,13 +27,15 @@ from twinbus.client.message import Message
 from twinbus.clock import Clock, SystemClock
 from twinbus.errors import RemoteError, TwinbusError
 from twinbus.pairing.events import EventKind, PairingEvent
-from twinbus.pairing.pump.destinations import Destination, Senders
+from twinbus.pairing.pump.destinations import Destination, Home
 from twinbus.pairing.pump.locks import Gaps, Item, LockTimes
 from twinbus.pairing.pump.settling import Journal, Settler
 from twinbus.pairing.rules.classification import Failure, kind_of
 from twinbus.pairing.rules.decisions import Tell
 from twinbus.pairing.rules.retry import (
+    DESTINATION_BACKOFF,
     RECEIVE_BACKOFF,
+    Backoff,
     is_ended_poll,
     is_transient,
 )
@@ -65,6 +67,8 @@ class PumpSettings:
     lock_seconds: float = limits.BACKLOG_LOCK_SECONDS
     # What one send may take.
     send_seconds: float = limits.ATTEMPT_MS_MAX / 1000
+    # How long a destination that did not take its messages rests.
+    rest: Backoff = DESTINATION_BACKOFF
     # What a pump that stops waits for answers.
     stop_seconds: float = limits.SYPHON_STOP_SECONDS
     clock: Clock = field(default_factory=SystemClock)
@@ -83,7 +87,7 @@ class Pump:
     def __init__(
         self,
         source: Connection,
-        home: Senders,
+        home: Home,
         queue_path: str,
         settings: PumpSettings | None = None,
         journal: Journal | None = None,
@@ -95,7 +99,7 @@ class Pump:
         self._home = home
         self._journal = journal
         self._receiver = source.receiver(queue_path)
-        self._lanes = Lanes(queue_path)
+        self._lanes = Lanes(queue_path, self._settings.rest)
         self._locks = LockTimes(self._settings.lock_seconds)
         self._settler = Settler(
             self._receiver, self._locks, self._settings, self.counts, self._gone

@@ -31,7 +31,7 @@ from twinbus.pairing.rules.decisions import Decision, Tell
 from twinbus.pairing.rules.envelope import Aliases, Backlogged
 from twinbus.pairing.rules.envelope_fast import fast_restore
 from twinbus.pairing.rules.policy import entity_key
-from twinbus.pairing.rules.retry import DESTINATION_BACKOFF
+from twinbus.pairing.rules.retry import DESTINATION_BACKOFF, Backoff
 
 # Whether the time in the backlog counts; the original library restarts it.
 TTL_REMAINING = "remaining"
@@ -229,8 +229,9 @@ class _Lane:
 class Lanes:
     """The destinations of one backlog queue, in the eyes of one syphon."""
 
-    def __init__(self, queue_path: str) -> None:
+    def __init__(self, queue_path: str, backoff: Backoff = DESTINATION_BACKOFF) -> None:
         self._queue_path = queue_path
+        self._backoff = backoff
         self._lanes: dict[str, _Lane] = {}
 
     def may_send(self, key: str, held: Locked, now_ms: int) -> bool:
@@ -277,7 +278,7 @@ class Lanes:
             lane.park(held)
         lane.failures += 1
         busy = rest is Rest.BUSY
-        lane.until_ms = now_ms + DESTINATION_BACKOFF.pause_ms(lane.failures, busy=busy)
+        lane.until_ms = now_ms + self._backoff.pause_ms(lane.failures, busy=busy)
         if lane.rest is rest:
             # Told already.
             return []

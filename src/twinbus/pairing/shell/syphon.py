@@ -11,13 +11,14 @@ from __future__ import annotations
 import asyncio
 import enum
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from twinbus import limits
+from twinbus.client.connection import Connection
 from twinbus.errors import TwinbusError
 from twinbus.pairing.errors import PairedFactoryError
 from twinbus.pairing.events import EventKind, PairingEvent
-from twinbus.pairing.pump.destinations import Senders
+from twinbus.pairing.pump.destinations import Home, Senders
 from twinbus.pairing.pump.finding import find_indexes
 from twinbus.pairing.pump.pump import Pump, PumpSettings
 from twinbus.pairing.rules.naming import backlog_path
@@ -43,6 +44,13 @@ class Which(enum.Enum):
 ListIndexes = Callable[[], Awaitable[Iterable[int]]]
 # Faults a factory because its partner has ended.
 FaultPartner = Callable[[Which, PairedFactoryError], None]
+
+
+class SyphonWay(NamedTuple):
+    """From where to where a syphon moves messages."""
+
+    source: Connection
+    home: Home
 
 
 class _DrainedQueue:
@@ -88,6 +96,7 @@ class Syphon:
         list_indexes: ListIndexes,
         fault: FaultPartner,
         settings: PumpSettings | None = None,
+        way: SyphonWay | None = None,
     ) -> None:
         self._pair = pair
         self._list_indexes = list_indexes
@@ -95,7 +104,7 @@ class Syphon:
         self._settings = settings or PumpSettings(
             ttl_rule=pair.options.ttl, clock=pair.clock, on_event=pair.telling.tell
         )
-        self._senders = Senders(pair.primary)
+        self._way = way or SyphonWay(pair.secondary, Senders(pair.primary))
         self._queues: dict[int, _DrainedQueue] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         # The pumps at work, by index.
@@ -114,7 +123,7 @@ class Syphon:
         """Stop all pumps; what they hold is given back at once."""
         self._stopped = True
         await self._stop_pumps()
-        await self._senders.close()
+        await self._way.home.close()
         own = asyncio.current_task()
         tasks = [task for task in self._tasks if task is not own]
         for task in tasks:
@@ -209,7 +218,7 @@ class Syphon:
         path = backlog_path(self._pair.label, index)
         queue = self._queues.setdefault(index, _DrainedQueue(path))
         while not self._ending:
-            pump = Pump(self._pair.secondary, self._senders, path, self._settings)
+            pump = Pump(self._way.source, self._way.home, path, self._settings)
             queue.replace(pump)
             try:
                 await pump.run()
