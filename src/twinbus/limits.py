@@ -457,6 +457,19 @@ DESTINATION_PAUSE_MS_MAX = 60_000
 # Messages of one backlog queue that are left locked for such destinations. A link holds
 # 2,048 unsettled deliveries at most, so that others still come up behind them.
 PARKED_MESSAGES_MAX = 2_000
+# A destination that does not take what comes out of a local outbox.
+OUTBOX_PAUSE_MS_MIN = 1_000
+OUTBOX_PAUSE_MS_MAX = 5_000
+# What is left locked there by a process that was killed returns after this time; long
+# enough for an application whose event loop is blocked for some seconds.
+OUTBOX_LOCK_MS = 10_000
+# The queue in it is as large as a queue can be: the disk is the limit.
+OUTBOX_QUEUE_MEGABYTES = ENTITY_MEGABYTES_MAX
+# How often its messages are counted while it has some.
+OUTBOX_LOOK_SECONDS = 1.0
+# What a send out of it may take, in attempts: one on the primary, and one on a backlog
+# queue that does not answer either.
+OUTBOX_ATTEMPTS_MAX = 2
 # How much later a lock may really end than was reckoned when the message came in.
 LOCK_MARGIN_MS = 1_000
 # The longest pause before a ping after relapses, unless the ping interval is longer: a
@@ -470,7 +483,7 @@ SLOW_SEND_MS_MAX = 60_000
 # entity: the attempt does not count as a failure.
 COUNTED_ATTEMPT_MS_MIN = 1_000
 # What is kept of a caller's timeout for the backlog, at least, where one failure would
-# fail over; at most half of the time that is left.
+# fail over, and of what the backlog has for the outbox; at most half of the time left.
 BACKLOG_RESERVE_MS_MIN = 1_000
 # A ping that a service stores all the same expires this soon.
 PING_TTL_MS = 1_000

@@ -10,6 +10,7 @@ from twinbus.pairing.errors import (
     MessageTooLargeForBacklog,
     NoBacklogQueue,
     OptionsAlreadyUsed,
+    OutboxUnusable,
     PairedFactoryError,
     PairingError,
     SameNamespace,
@@ -25,7 +26,7 @@ from twinbus.pairing.options import (
 from twinbus.pairing.rules.classification import Verdict
 from twinbus.pairing.shell.factory import MessagingFactory, PairingView
 from twinbus.pairing.shell.message_sender import MessageSender
-from twinbus.pairing.status import EntityStatus, PairingStatus
+from twinbus.pairing.status import EntityStatus, OutboxStatus, PairingStatus
 
 if TYPE_CHECKING:
     from twinbus.embedding import AsyncEmbeddedNamespace as EmbeddedNamespace
@@ -47,6 +48,8 @@ __all__ = [
     "MessagingFactory",
     "NoBacklogQueue",
     "OptionsAlreadyUsed",
+    "OutboxStatus",
+    "OutboxUnusable",
     "PairedFactoryError",
     "PairedNamespaceOptions",
     "PairingError",

@@ -8,6 +8,7 @@
     │   ├── SecondaryInUse
     │   ├── OptionsAlreadyUsed
     │   ├── NoBacklogQueue
+    │   ├── OutboxUnusable
     │   └── PairedFactoryError
     ├── InvalidMessage             bytes that are no message; never a failure of a peer
     ├── AliasInvalid               a message that no backlog should hold
@@ -52,6 +53,10 @@ class OptionsAlreadyUsed(PairingError):
 
 class NoBacklogQueue(PairingError):
     """Not one backlog queue could be found or made on the secondary namespace."""
+
+
+class OutboxUnusable(PairingError):
+    """The folder cannot be the outbox of this pair."""
 
 
 class PairedFactoryError(PairingError):

@@ -30,6 +30,10 @@ class EventKind(enum.Enum):
     BACKLOG_STAYS = "backlog stays"
     SYPHON_PROGRESS = "syphon progress"
     SYPHON_BACKS_OFF = "syphon backs off"
+    OUTBOX_IN = "outbox in"
+    OUTBOX_OUT = "outbox out"
+    OUTBOX_BACKS_OFF = "outbox backs off"
+    OUTBOX_CLOSED = "outbox closed"
     FAULTED = "faulted"
 
 
@@ -46,6 +50,8 @@ _WARNINGS = frozenset(
         EventKind.MESSAGE_TOO_LARGE,
         EventKind.BACKLOG_STAYS,
         EventKind.SYPHON_BACKS_OFF,
+        EventKind.OUTBOX_IN,
+        EventKind.OUTBOX_BACKS_OFF,
     }
 )
 

@@ -1,9 +1,9 @@
 """What a pair shows of itself, for dashboards and reports: plain data.
 
-Owns the form of a status: entities, backlog queues, and the counters of pumps with
-their sums. Events say what has happened (`events.py`), a status says how things stand.
-Numbers and texts only, so that a status can cross processes and be printed as it is.
-Knows nothing about how messages are sent or moved.
+Owns the form of a status: entities, backlog queues, the outbox, and the counters of
+pumps with their sums. Events say what has happened (`events.py`), a status says how
+things stand. Numbers and texts only, so that a status can cross processes and be
+printed as it is. Knows nothing about how messages are sent or moved.
 """
 
 from __future__ import annotations
@@ -155,6 +155,21 @@ class SyphonStatus:
         return total(self.queues.values())
 
 
+@dataclass(frozen=True, slots=True)
+class OutboxStatus:
+    """What a dashboard shows of the local outbox of a pair."""
+
+    folder: str
+    # Messages in it, and for how long the oldest has been there.
+    messages: int
+    oldest_seconds: float
+    # Set aside in its dead-letter queue: their entity will never take them.
+    dead_lettered: int
+    # Since the pair was made: taken in, and moved to the primary or the backlog.
+    accepted: int
+    moved: int
+
+
 # -- a pair --------------------------------------------------------------------------
 
 
@@ -168,6 +183,8 @@ class PairingStatus:
     backlog_queues: list[QueueStatus] = field(default_factory=list)
     # What the syphon of this process is doing; None if it runs none.
     syphon: SyphonStatus | None = None
+    # The local outbox; None if the pair has none.
+    outbox: OutboxStatus | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, as JSON has them."""

@@ -155,6 +155,7 @@ class RealPair:
         **options: Any,
     ) -> AsyncIterator[Paired]:
         """A paired factory, on both proxies unless told otherwise."""
+        outbox = options.pop("outbox", None)
         given = {"try_timeout": ATTEMPT_SECONDS, **(arguments or {})}
         backlog_text = backlog_text or self.secondary.text
         make = MessagingFactory.from_connection_string
@@ -169,13 +170,15 @@ class RealPair:
             paired = Paired(primary)
             named = self._options(options, paired.note)
             await primary.pair_namespace(
-                SendAvailabilityPairedNamespaceOptions(manager, secondary, **named)
+                SendAvailabilityPairedNamespaceOptions(manager, secondary, **named),
+                outbox=outbox,
             )
             yield paired
 
     @contextmanager
     def pair_blocking(self, **options: Any) -> Iterator[twinbus.MessagingFactory]:
         """The same for threads."""
+        outbox = options.pop("outbox", None)
         make = twinbus.MessagingFactory.from_connection_string
         with (
             make(self.primary.text, try_timeout=ATTEMPT_SECONDS) as primary,
@@ -184,7 +187,8 @@ class RealPair:
             named = self._options(options, None)
             manager = self.secondary.admin
             primary.pair_namespace(
-                SendAvailabilityPairedNamespaceOptions(manager, secondary, **named)
+                SendAvailabilityPairedNamespaceOptions(manager, secondary, **named),
+                outbox=outbox,
             )
             yield primary
 
@@ -211,6 +215,11 @@ class Paired:
     def note(self, event: PairingEvent) -> None:
         self.events.append(event)
         self._news.set()
+
+    @property
+    def label(self) -> str:
+        """What stands for the primary in metrics."""
+        return str(self.factory.pairing.options.primary_name)
 
     def kinds(self, path: str) -> list[EventKind]:
         return [event.kind for event in self.events if event.path == path]

@@ -81,6 +81,9 @@ QUEUE_BACKOFF = Backoff(limits.QUEUE_PAUSE_MS_MIN, limits.QUEUE_PAUSE_MS_MAX)
 DESTINATION_BACKOFF = Backoff(
     limits.DESTINATION_PAUSE_MS_MIN, limits.DESTINATION_PAUSE_MS_MAX
 )
+# A destination of the outbox. Whether it takes messages is mostly known without asking,
+# so the pause can be short.
+OUTBOX_BACKOFF = Backoff(limits.OUTBOX_PAUSE_MS_MIN, limits.OUTBOX_PAUSE_MS_MAX)
 # The Spark source and sink, and the syphon's job.
 SPARK_BACKOFF = Backoff(limits.AWAY_PAUSE_MS_MIN, limits.AWAY_PAUSE_MS_MAX)
 SYPHON_BACKOFF = Backoff(limits.SYPHON_PAUSE_MS_MIN, limits.SYPHON_PAUSE_MS_MAX)

@@ -14,15 +14,21 @@ the send succeeds:
     carry out following.decisions, then following.step:
         TryPrimary   send; then primary_accepted or primary_failed
         TryBacklog   divert and send; then backlog_accepted or backlog_failed
+        TryOutbox    divert and keep; then outbox_accepted or outbox_failed
         Wait         until that time, or until woken by a decision; then woken. If
                      an attempt is under way, its answer may come first
         GiveUp       raise
         Done         return
 
+With a local outbox, a call goes there when no backlog queue is left, when one does not
+answer, or when none takes a message of its size; so a silent secondary costs a call one
+attempt, and not one for each queue.
+
 Where one failure fails over at once, an attempt ends early enough that the backlog has
-a part of the caller's time left. With `slow_send`, `Wait` and `TryPrimary` also end at
-the moment when the attempt counts as failed; it goes on, and its answer still ends the
-call, unless the entity fails over first.
+a part of the caller's time left; so does one on the backlog for the outbox. With
+`slow_send`, `Wait` and `TryPrimary` also end at the moment when the attempt counts as
+failed; it goes on, and its answer still ends the call, unless the entity fails over
+first.
 
 While an attempt on the primary has no answer, the decision `Divert` means `woken`, too:
 the call moves to the backlog. That the primary accepts it later is reported with
@@ -74,6 +80,13 @@ class TryBacklog:
 
 
 @dataclass(frozen=True, slots=True)
+class TryOutbox:
+    """Divert and put it into the outbox; a failure if it is not there by then."""
+
+    deadline_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
     """Wait until then (None: until woken), then call `woken`."""
 
@@ -93,7 +106,7 @@ class Done:
     """The messages are accepted."""
 
 
-Step = TryPrimary | TryBacklog | Wait | GiveUp | Done
+Step = TryPrimary | TryBacklog | TryOutbox | Wait | GiveUp | Done
 
 
 @dataclass(slots=True)
@@ -113,6 +126,8 @@ class SendRules:
     chance: Callable[[], float]
     classifier: Classifier | None = None
     attempt_ms: int = limits.ATTEMPT_MS_MAX
+    # A local outbox takes what no backlog queue takes.
+    outbox: bool = False
 
 
 def _ignore() -> None:
@@ -134,11 +149,13 @@ class SendCall:
         "_entity",
         "_failures",
         "_index",
+        "_outbox_error",
         "_place",
         "_retried",
         "_retry_at_ms",
         "_rules",
         "_size_bytes",
+        "_skips_backlog",
         "_slow",
         "_slow_at_ms",
         "_trying",
@@ -176,6 +193,10 @@ class SendCall:
         self._index = -1
         # The backlog queue that was tried again after its connection broke.
         self._retried = -1
+        # The outbox is next, though another backlog queue may be left.
+        self._skips_backlog = False
+        # Why the outbox did not take it.
+        self._outbox_error: BaseException | None = None
         self._cause: BaseException | None = None
         # Set by the shell, which then calls `woken`.
         self.on_wake: Callable[[], None] = _ignore
@@ -257,7 +278,8 @@ class SendCall:
         """The backlog queue did not take it, or has not answered in time."""
         self._diverting = False
         kind = kind_of(error)
-        if kind.blames_message:
+        too_large = kind is Failure.TOO_LARGE and self._has_outbox
+        if kind.blames_message and not too_large:
             return self._give_up(error)
         if self._is_late(now_ms):
             return self._give_up(error, timed_out=True)
@@ -267,10 +289,31 @@ class SendCall:
             # them. The same queue is tried again at once, on another connection.
             self._retried = self._index
             return self._next(now_ms)
-        decisions = self._rules.rotation.failed(self._index, kind, error, now_ms)
+        silent = kind is Failure.TIMEOUT and self._has_outbox
+        self._skips_backlog = too_large or silent
+        took_ms = now_ms - self._backlog_since_ms
+        decisions: list[Decision] = []
+        if not too_large and not (silent and took_ms <= limits.COUNTED_ATTEMPT_MS_MIN):
+            decisions = self._rules.rotation.failed(self._index, kind, error, now_ms)
         following = self._next(now_ms)
         following.decisions[:0] = decisions
         return following
+
+    def outbox_accepted(self) -> NextStep:
+        """The outbox has it."""
+        self._diverting = False
+        return NextStep(Done())
+
+    def outbox_failed(self, error: BaseException, now_ms: int) -> NextStep:
+        """The outbox did not take it: for this call there is none."""
+        self._diverting = False
+        if kind_of(error).blames_message:
+            return self._give_up(error)
+        if self._is_late(now_ms):
+            return self._give_up(error, timed_out=True)
+        self._cause = self._outbox_error = error
+        self._skips_backlog = False
+        return self._next(now_ms)
 
     def wake(self) -> None:
         """Have the shell look at this call again."""
@@ -317,8 +360,10 @@ class SendCall:
             # The attempt goes on; on an open entity other sends need not wait for it.
             # hold_during_failover=False: it does so too while failed over.
             return NextStep(waiting, self._leave() if self._is_open else [])
-        if self._entity.diverts and self._choice.queue() is not None:
-            # Another send is on trial. Without a backlog queue, so is this one.
+        if self._entity.diverts and (
+            self._has_outbox or self._choice.queue() is not None
+        ):
+            # Another send is on trial. Without another place to go, so is this one.
             return self._to_backlog(now_ms)
         not_before_ms = self._busy_until_ms
         if not self._is_open:
@@ -372,19 +417,35 @@ class SendCall:
     def _to_backlog(self, now_ms: int) -> NextStep:
         decisions = self._leave()
         self._trying = False
-        index = self._choice.queue()
+        index = None if self._skips_backlog else self._choice.queue()
         if index is None:
-            rotation = self._rules.rotation
-            self._cause = rotation.last_cause or self._cause
-            if self._deadline_ms is None:
-                return NextStep(GiveUp(self._cause), decisions)
-            decisions += rotation.wait(self, now_ms)
-            return NextStep(Wait(self._deadline_ms), decisions)
+            return self._without_queue(now_ms, decisions)
         self._index = index
         self._diverting = True
         self._backlog_since_ms = now_ms
         end_ms = self._until(now_ms + self._rules.attempt_ms)
+        if self._has_outbox and self._deadline_ms is not None:
+            left_ms = self._deadline_ms - now_ms
+            kept_ms = min(left_ms // 2, limits.BACKLOG_RESERVE_MS_MIN)
+            end_ms = min(end_ms, self._deadline_ms - kept_ms)
         return NextStep(TryBacklog(index, end_ms), decisions)
+
+    def _without_queue(self, now_ms: int, decisions: list[Decision]) -> NextStep:
+        """No backlog queue is left, or none is to be tried."""
+        if self._has_outbox:
+            self._diverting = True
+            end_ms = self._until(now_ms + self._rules.attempt_ms)
+            return NextStep(TryOutbox(end_ms), decisions)
+        rotation = self._rules.rotation
+        self._cause = self._outbox_error or rotation.last_cause or self._cause
+        if self._deadline_ms is None:
+            return NextStep(GiveUp(self._cause), decisions)
+        decisions += rotation.wait(self, now_ms)
+        return NextStep(Wait(self._deadline_ms), decisions)
+
+    @property
+    def _has_outbox(self) -> bool:
+        return self._rules.outbox and self._outbox_error is None
 
     def _after_busy(self, now_ms: int) -> NextStep:
         """Wait on one's own: a busy service asks each message for ten seconds."""

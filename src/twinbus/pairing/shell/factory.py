@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import os
+from pathlib import Path
 from typing import Any, Protocol, Self, runtime_checkable
 
 from twinbus.client.connection import Connection
@@ -42,6 +44,7 @@ from twinbus.pairing.shell.backlog_queues import (
     missing_event,
 )
 from twinbus.pairing.shell.message_sender import MessageSender
+from twinbus.pairing.shell.outbox import open_outbox, outbox_folder
 from twinbus.pairing.shell.pair import Pair
 from twinbus.pairing.shell.route import DirectRoute, PairedRoute
 from twinbus.pairing.shell.syphon import Syphon, Which
@@ -119,6 +122,8 @@ class MessagingFactory:
         self._pair: Pair | None = None
         self._syphon: Syphon | None = None
         self._watch: BacklogWatch | None = None
+        # Ends the work of a factory that was faulted.
+        self._ending: asyncio.Task[None] | None = None
         self._partner: MessagingFactory | None = None
         self._is_secondary = False
         self._pairing: asyncio.Future[None] | None = None
@@ -201,14 +206,19 @@ class MessagingFactory:
     # -- pairing -----------------------------------------------------------------------
 
     async def pair_namespace(
-        self, options: SendAvailabilityPairedNamespaceOptions
+        self,
+        options: SendAvailabilityPairedNamespaceOptions,
+        *,
+        outbox: str | os.PathLike[str] | None = None,
     ) -> None:
         """Pair with a secondary; returns when all of it works, or raises why not.
 
-        Senders that were made before stay unpaired.
+        Senders that were made before stay unpaired. `outbox` is a folder on local disk
+        for what no backlog queue takes.
         """
         if not isinstance(options, SendAvailabilityPairedNamespaceOptions):
             raise TypeError("options must be SendAvailabilityPairedNamespaceOptions.")
+        folder = None if outbox is None else outbox_folder(outbox)
         secondary = options.secondary_messaging_factory
         if isinstance(secondary, BlockingFactory):
             secondary = secondary.inner
@@ -220,12 +230,10 @@ class MessagingFactory:
         self._pairing = asyncio.get_running_loop().create_future()
         secondary._is_secondary = True
         try:
-            await self._join(options, secondary)
+            await self._join(options, secondary, folder)
         except BaseException:
             secondary._is_secondary = False
-            if self._pair is not None:
-                self._pair.stop()
-                self._pair = None
+            await self._unpair()
             options.set_usable(frozenset())
             raise
         finally:
@@ -236,6 +244,7 @@ class MessagingFactory:
         self,
         options: SendAvailabilityPairedNamespaceOptions,
         secondary: MessagingFactory,
+        folder: Path | None,
     ) -> None:
         label = options.primary_name
         if label is None:
@@ -257,12 +266,24 @@ class MessagingFactory:
         for path, cause in missing:
             pair.telling.tell(missing_event(path, cause, pair.clock.now_ms()))
         await pair.open_backlog()
+        if folder is not None:
+            pair.add_outbox(await open_outbox(pair, folder))
         self._partner = secondary
         if options.enable_syphon:
             self._syphon = self._start_syphon(pair, queues)
             secondary._syphon = self._syphon
         else:
             self._watch = BacklogWatch(pair, queues.waiting)
+        if pair.outbox is not None:
+            pair.outbox.start(self.check_alive)
+
+    async def _unpair(self) -> None:
+        """A pairing has failed: nothing of it stays."""
+        pair, self._pair = self._pair, None
+        if pair is not None:
+            pair.stop()
+            if pair.outbox is not None:
+                await pair.outbox.close()
 
     def _start_syphon(self, pair: Pair, queues: BacklogQueues) -> Syphon:
         syphon = Syphon(pair, queues.found, self._fault_partner)
@@ -339,6 +360,9 @@ class MessagingFactory:
                 PairingEvent(EventKind.FAULTED, self.endpoint.host, now_ms, error)
             )
             pair.break_off()
+            if pair.outbox is not None:
+                # The folder stays open until `close`.
+                self._ending = asyncio.ensure_future(pair.outbox.stop())
             self._stop_pair(pair)
         self._tell_syphon()
 
@@ -354,9 +378,10 @@ class MessagingFactory:
         if self._state is FactoryState.OPEN:
             self._state = FactoryState.CLOSING
             if pair is not None:
-                pair.stop_pings()
-                await pair.sends_ended()
+                await self._let_sends_end(pair)
         if pair is not None:
+            if pair.outbox is not None:
+                await pair.outbox.close()
             self._stop_pair(pair)
         if syphon is not None and self._partner is not None:
             await syphon.stop()
@@ -370,6 +395,13 @@ class MessagingFactory:
             await self._close_sdk(self._sdk)
         if self._state is FactoryState.CLOSING:
             self._state = FactoryState.CLOSED
+
+    async def _let_sends_end(self, pair: Pair) -> None:
+        """Wait for the application's sends; those out of the outbox are cut short."""
+        pair.stop_pings()
+        if pair.outbox is not None:
+            await pair.outbox.stop()
+        await pair.sends_ended()
 
     def _stop_pair(self, pair: Pair) -> None:
         if self._watch is not None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never
 
@@ -46,6 +47,7 @@ from twinbus.pairing.shell.telling import Telling, forget, remember
 from twinbus.pairing.status import PairingStatus
 
 if TYPE_CHECKING:
+    from twinbus.pairing.shell.outbox import Outbox
     from twinbus.pairing.shell.route import Flight
 
 
@@ -91,6 +93,8 @@ class Pair:
         self.rules = SendRules(
             self.rotation, random.random, options.classifier, attempt_ms
         )
+        # Takes what no backlog queue takes; None if the application wants none.
+        self.outbox: Outbox | None = None
         self._loop = asyncio.get_running_loop()
         self._entities: dict[str, PairedEntity] = {}
         self._backlog: dict[int, Sender] = {}
@@ -133,6 +137,11 @@ class Pair:
         """The largest message that every backlog queue takes, as far as is known."""
         known = [sender.message_bytes_max for sender in self._backlog.values()]
         return min(known, default=limits.MESSAGE_BYTES_MAX)
+
+    def add_outbox(self, outbox: Outbox) -> None:
+        """From now on this takes what no backlog queue takes."""
+        self.outbox = outbox
+        self.rules = replace(self.rules, outbox=True)
 
     def diverted(self) -> None:
         """A backlog queue has taken something."""
@@ -298,6 +307,8 @@ class Pair:
         """The whole state, for a dashboard."""
         status = self.policy.status()
         status.backlog_queues = list(self.rotation.status())
+        if self.outbox is not None:
+            status.outbox = self.outbox.status()
         return status
 
     # -- decisions ---------------------------------------------------------------------

@@ -7,7 +7,7 @@ by the same options, and a busy service not before ten seconds; it raises all ot
 `PairedRoute` sends straight to the primary while the entity is healthy, and does not
 even ask the rules. If that fails, or the entity is not healthy, a `SendCall` says what
 to do next, step by step, and a `Flight` does it: try the primary, wait, send to a
-backlog queue, give up. Nothing is decided here, and every wait ends.
+backlog queue or to the outbox, give up. Nothing is decided here, and every wait ends.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ from twinbus.pairing.rules.send_call import (
     GiveUp,
     NextStep,
     SendCall,
+    SendRules,
     TryBacklog,
+    TryOutbox,
     TryPrimary,
     Wait,
 )
@@ -163,19 +165,27 @@ class PairedRoute:
         "_flying",
         "_pair",
         "_policy",
+        "_rules",
         "_slow_send",
         "_watch",
     )
 
-    def __init__(self, pair: Pair, path: str, check: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        pair: Pair,
+        path: str,
+        check: Callable[[], None],
+        rules: SendRules | None = None,
+    ) -> None:
         self._pair = pair
+        self._rules = rules or pair.rules
         self._entity = pair.entity(path)
         # Read by every send, so kept as attributes.
         self._policy = self._entity.policy
         self._watch = self._entity.watch
         self._flying = self._entity.flying
         self._choice = SenderChoice(pair.rotation)
-        self._attempt_seconds = pair.rules.attempt_ms / 1000
+        self._attempt_seconds = self._rules.attempt_ms / 1000
         self._slow_send = bool(self._policy.slow_send_ms)
         # Raises once the factory takes no more sends.
         self._check = check
@@ -249,12 +259,12 @@ class Flight:
     def __init__(
         self, route: PairedRoute, work: SendWork, deadline_ms: int | None
     ) -> None:
-        self._pair = pair = route._pair
+        self._pair = route._pair
         self._entity = route._entity
         self._check = route._check
         self._work = work
         self.call = SendCall(
-            pair.rules,
+            route._rules,
             self._entity.policy,
             route._choice,
             work.size_bytes,
@@ -287,7 +297,7 @@ class Flight:
                     return True
                 if isinstance(step, GiveUp):
                     self._give_up(step)
-                if isinstance(step, TryBacklog):
+                if isinstance(step, TryBacklog | TryOutbox):
                     following = await self._try_backlog(step)
                     if isinstance(following.step, Done):
                         self._pair.carry_out(following.decisions)
@@ -329,10 +339,16 @@ class Flight:
         self._work.failed(error)
         return call.primary_failed(error, now_ms)
 
-    async def _try_backlog(self, step: TryBacklog) -> NextStep:
+    async def _try_backlog(self, step: TryBacklog | TryOutbox) -> NextStep:
+        """Try a backlog queue, or the outbox."""
         pair, work, call = self._pair, self._work, self.call
         self._leave_attempt(diverted=True)
-        sender = pair.backlog_sender(step.index)
+        outbox = pair.outbox if isinstance(step, TryOutbox) else None
+        if isinstance(step, TryBacklog):
+            sender = pair.backlog_sender(step.index)
+        else:
+            assert outbox is not None, "the rules know whether there is an outbox"
+            sender = outbox.sender
         now_ms = pair.clock.now_ms()
         seconds = max(step.deadline_ms - now_ms, 0) / 1000
         try:
@@ -343,7 +359,11 @@ class Flight:
         except Exception as error:  # noqa: BLE001
             work.failed(error)
             self._check()
-            return call.backlog_failed(error, pair.clock.now_ms())
+            failed = call.backlog_failed if outbox is None else call.outbox_failed
+            return failed(error, pair.clock.now_ms())
+        if outbox is not None:
+            outbox.taken(len(diverted))
+            return call.outbox_accepted()
         pair.diverted()
         return call.backlog_accepted(pair.clock.now_ms(), len(diverted))
 

@@ -2,7 +2,8 @@
 
 Owns finding the queues, also beyond `backlog_queue_count`, telling progress, and the
 end: when one factory of the pair has ended, the pumps stop at once, and a partner that
-is still open some seconds later is faulted. How messages are moved is `pump.py`.
+is still open some seconds later is faulted. How messages are moved is `pump.py`. A pair
+with an outbox drains that with another one of these (`outbox.py`).
 Belongs to the event loop of its factories.
 """
 

@@ -77,6 +77,16 @@ class _Pairs(Collector):
             "1 while a backlog queue is sent to.",
             labels=("primary", "path"),
         )
+        kept = GaugeMetricFamily(
+            "twinbus_pairing_outbox_messages",
+            "Messages in the local outbox of a pair.",
+            labels=("primary",),
+        )
+        oldest = GaugeMetricFamily(
+            "twinbus_pairing_outbox_oldest_seconds",
+            "For how long the oldest message has been in the local outbox.",
+            labels=("primary",),
+        )
         for pair in list(_pairs):
             status = pair.status()
             for entity in status.entities:
@@ -87,7 +97,10 @@ class _Pairs(Collector):
                 diverted.add_metric(labels, entity.diverted)
             for queue in status.backlog_queues:
                 usable.add_metric((pair.label, queue.path), queue.usable)
-        return (state, probation, held, diverted, usable)
+            if status.outbox is not None:
+                kept.add_metric((pair.label,), status.outbox.messages)
+                oldest.add_metric((pair.label,), status.outbox.oldest_seconds)
+        return (state, probation, held, diverted, usable, kept, oldest)
 
 
 REGISTRY.register(_Pairs())

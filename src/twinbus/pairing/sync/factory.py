@@ -186,12 +186,18 @@ class MessagingFactory:
 
     # -- pairing -----------------------------------------------------------------------
 
-    def pair_namespace(self, options: SendAvailabilityPairedNamespaceOptions) -> None:
+    def pair_namespace(
+        self,
+        options: SendAvailabilityPairedNamespaceOptions,
+        *,
+        outbox: str | os.PathLike[str] | None = None,
+    ) -> None:
         """Pair with a secondary; returns when all of it works, or raises why not.
 
-        Senders that were made before stay unpaired.
+        Senders that were made before stay unpaired. `outbox` is a folder on local disk
+        for what no backlog queue takes.
         """
-        self._thread.run(lambda: self.inner.pair_namespace(options))
+        self._thread.run(lambda: self.inner.pair_namespace(options, outbox=outbox))
 
     @property
     def pairing(self) -> PairingView:
