@@ -30,6 +30,8 @@ class EventKind(enum.Enum):
     BACKLOG_STAYS = "backlog stays"
     SYPHON_PROGRESS = "syphon progress"
     SYPHON_BACKS_OFF = "syphon backs off"
+    SECONDARY_AWAY = "secondary away"
+    SECONDARY_BACK = "secondary back"
     OUTBOX_IN = "outbox in"
     OUTBOX_OUT = "outbox out"
     OUTBOX_BACKS_OFF = "outbox backs off"
@@ -50,6 +52,7 @@ _WARNINGS = frozenset(
         EventKind.MESSAGE_TOO_LARGE,
         EventKind.BACKLOG_STAYS,
         EventKind.SYPHON_BACKS_OFF,
+        EventKind.SECONDARY_AWAY,
         EventKind.OUTBOX_IN,
         EventKind.OUTBOX_BACKS_OFF,
     }

@@ -12,6 +12,7 @@ from time import monotonic
 
 import pytest
 from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusAuthenticationError
 from prometheus_client import REGISTRY
 
 from tests.pairing.real.site import (
@@ -116,6 +117,69 @@ async def test_a_send_with_a_timeout_reaches_the_outbox_when_both_are_silent(
         await paired.until(EventKind.OUTBOX_OUT, str(tmp_path))
 
     assert [*pair.primary.ids(queue), *pair.backlog()][-1] == "during"
+
+
+# -- the secondary is away when the pair is made -------------------------------------
+
+
+async def test_a_pair_is_made_while_the_secondary_is_away(
+    pair: RealPair, tmp_path: Path
+) -> None:
+    queue = pair.queue()
+    place = f"localhost:{pair.secondary.proxy.port}"
+    kill_both(pair)
+    async with Leftovers(), pair.pair(outbox=tmp_path) as paired:
+        assert paired.factory.pairing.options.backlog_queue_count == 0
+        assert paired.kinds(place) == [EventKind.SECONDARY_AWAY]
+        await send_all(paired, queue)
+        assert outbox_of(paired).messages == len(NAMES)
+
+        pair.secondary.mend()
+        await paired.until(EventKind.SECONDARY_BACK, place)
+        assert paired.factory.pairing.options.backlog_queue_count == 2
+        await paired.until(EventKind.OUTBOX_OUT, str(tmp_path))
+
+    assert pair.backlog() == NAMES
+
+
+async def test_a_pair_is_made_while_no_link_to_the_backlog_opens(
+    pair: RealPair, tmp_path: Path
+) -> None:
+    queue = pair.queue()
+    pair.secondary.proxy.refuse()
+    async with Leftovers(), pair.pair(outbox=tmp_path) as paired:
+        pair.primary.server.kill()
+        await send_all(paired, queue)
+        assert outbox_of(paired).messages == len(NAMES)
+
+        pair.secondary.proxy.heal()
+        await paired.until(EventKind.OUTBOX_OUT, str(tmp_path))
+
+    assert pair.backlog() == NAMES
+
+
+async def test_a_pair_may_be_closed_while_the_secondary_is_away(
+    pair: RealPair, tmp_path: Path
+) -> None:
+    pair.secondary.server.kill()
+    async with Leftovers(), pair.pair(outbox=tmp_path, enable_syphon=True) as paired:
+        secondary = paired.factory.pairing.options.secondary_messaging_factory
+        await paired.factory.close()
+
+        assert secondary.state == "closed"
+
+
+async def test_a_wrong_key_is_raised_also_with_an_outbox(
+    pair: RealPair, tmp_path: Path
+) -> None:
+    wrong = pair.secondary.text.replace("SharedAccessKey=", "SharedAccessKey=x")
+    async with Leftovers():
+        with pytest.raises(ServiceBusAuthenticationError):
+            async with pair.pair(backlog_text=wrong, outbox=tmp_path):
+                pass
+        # The folder is free again.
+        async with pair.pair(outbox=tmp_path):
+            pass
 
 
 # -- what a message is, on its way through both --------------------------------------

@@ -242,3 +242,24 @@ def test_status_tells_the_state_of_every_queue() -> None:
     assert (out.usable, out.probe_ms) == (False, T0 + 5_000)
     assert "amqp:not-found" in (out.last_cause or "")
     assert (working.usable, working.accepted, working.last_cause) == (True, 7, None)
+
+
+def test_queues_that_are_found_later_are_picked_and_wake_the_calls() -> None:
+    rotation = make(0)
+    call = Call()
+    assert rotation.wait(call, T0) == []
+
+    assert rotation.add([1]) == [Wake(call)]
+
+    assert rotation.pick() == 1
+
+
+def test_a_queue_that_is_known_already_stays_out() -> None:
+    rotation = make(1)
+    fail(rotation, 0)
+    call = Call()
+    rotation.wait(call, T0)
+
+    assert rotation.add([0]) == []
+
+    assert rotation.pick() is None

@@ -53,6 +53,12 @@ class Rotation:
         # Calls that wait for a queue, in the order in which they came.
         self._waiting: dict[Wakeable, None] = {}
 
+    def add(self, indexes: Iterable[int]) -> list[Decision]:
+        """These queues exist; those that are known already stay as they are."""
+        fresh = [index for index in sorted(indexes) if index not in self._queues]
+        self._queues.update((index, _RotatedQueue()) for index in fresh)
+        return self._wake() if fresh else []
+
     def path(self, index: int) -> str:
         """The path of a queue on the secondary."""
         return backlog_path(self._primary, index)
@@ -102,8 +108,7 @@ class Rotation:
             return [ProbeQueue(index, self._take_out(queue, now_ms))]
         queue.probe_ms = None
         event = PairingEvent(EventKind.BACKLOG_QUEUE_IN, self.path(index), now_ms)
-        waiting, self._waiting = self._waiting, {}
-        return [Tell(event), *map(Wake, waiting)]
+        return [Tell(event), *self._wake()]
 
     def wait(self, call: Wakeable, now_ms: int) -> list[Decision]:
         """A call waits until a queue is back, and is woken then; none is left now."""
@@ -116,6 +121,10 @@ class Rotation:
                 queue.probe_ms = soon_ms
                 decisions.append(ProbeQueue(index, soon_ms))
         return decisions
+
+    def _wake(self) -> list[Decision]:
+        waiting, self._waiting = self._waiting, {}
+        return [Wake(call) for call in waiting]
 
     def forget(self, call: Wakeable) -> None:
         """A call does not wait any more."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -38,11 +39,8 @@ from twinbus.pairing.sdk.arguments import (
     official_keywords,
     send_settings_from,
 )
-from twinbus.pairing.shell.backlog_queues import (
-    BacklogQueues,
-    BacklogWatch,
-    missing_event,
-)
+from twinbus.pairing.shell.backlog_queues import BacklogQueues, BacklogWatch
+from twinbus.pairing.shell.joining import Joining
 from twinbus.pairing.shell.message_sender import MessageSender
 from twinbus.pairing.shell.outbox import open_outbox, outbox_folder
 from twinbus.pairing.shell.pair import Pair
@@ -71,8 +69,9 @@ class BlockingFactory(Protocol):
 class PairingView:
     """What an application sees of its pair."""
 
-    def __init__(self, pair: Pair, syphon: Syphon | None) -> None:
+    def __init__(self, pair: Pair, syphon: Callable[[], Syphon | None]) -> None:
         self._pair = pair
+        # It may start later than the pair.
         self._syphon = syphon
 
     @property
@@ -83,8 +82,9 @@ class PairingView:
     def status(self) -> PairingStatus:
         """Every entity and backlog queue: the whole state, for a dashboard."""
         status = self._pair.status()
-        if self._syphon is not None:
-            status.syphon = self._syphon.status()
+        syphon = self._syphon()
+        if syphon is not None:
+            status.syphon = syphon.status()
         return status
 
     def mark_healthy(self, path: str) -> None:
@@ -122,6 +122,7 @@ class MessagingFactory:
         self._pair: Pair | None = None
         self._syphon: Syphon | None = None
         self._watch: BacklogWatch | None = None
+        self._joining: Joining | None = None
         # Ends the work of a factory that was faulted.
         self._ending: asyncio.Task[None] | None = None
         self._partner: MessagingFactory | None = None
@@ -214,7 +215,8 @@ class MessagingFactory:
         """Pair with a secondary; returns when all of it works, or raises why not.
 
         Senders that were made before stay unpaired. `outbox` is a folder on local disk
-        for what no backlog queue takes.
+        for what no backlog queue takes; with it the pairing succeeds while the
+        secondary is away, and goes on with its queues when it is back.
         """
         if not isinstance(options, SendAvailabilityPairedNamespaceOptions):
             raise TypeError("options must be SendAvailabilityPairedNamespaceOptions.")
@@ -249,33 +251,32 @@ class MessagingFactory:
         label = options.primary_name
         if label is None:
             label = primary_label(*self._place)
-        queues = BacklogQueues(options.secondary_namespace_manager, label)
-        missing: list[tuple[str, BaseException]] = []
-        usable = await queues.ensure(
-            options.asked_indexes, lambda *each: missing.append(each)
-        )
-        options.set_usable(usable)
-        pair = Pair(
+        self._pair = pair = Pair(
             self.connection,
             secondary.connection,
             options,
             label,
             self.settings.attempt_ms,
         )
-        self._pair = pair
-        for path, cause in missing:
-            pair.telling.tell(missing_event(path, cause, pair.clock.now_ms()))
-        await pair.open_backlog()
-        if folder is not None:
-            pair.add_outbox(await open_outbox(pair, folder))
-        self._partner = secondary
-        if options.enable_syphon:
-            self._syphon = self._start_syphon(pair, queues)
-            secondary._syphon = self._syphon
+        queues = BacklogQueues(options.secondary_namespace_manager, label)
+        self._joining = Joining(pair, queues, lambda: self._joined(secondary, queues))
+        if folder is None:
+            await self._joining.join()
         else:
-            self._watch = BacklogWatch(pair, queues.waiting)
+            pair.add_outbox(await open_outbox(pair, folder))
+            await self._joining.join_or_go_on(self.settings.attempt_seconds)
         if pair.outbox is not None:
             pair.outbox.start(self.check_alive)
+        self._partner = secondary
+
+    def _joined(self, secondary: MessagingFactory, queues: BacklogQueues) -> None:
+        """There are backlog queues: drain them, or look whether they are drained."""
+        assert self._pair is not None
+        if self._pair.options.enable_syphon:
+            self._syphon = self._start_syphon(self._pair, queues)
+            secondary._syphon = self._syphon
+        else:
+            self._watch = BacklogWatch(self._pair, queues.waiting)
 
     async def _unpair(self) -> None:
         """A pairing has failed: nothing of it stays."""
@@ -313,7 +314,7 @@ class MessagingFactory:
         """The pair at work; raises if there is none."""
         if self._pair is None or self._pairing is not None:
             raise PairingError("The factory is not paired. Call pair_namespace first.")
-        return PairingView(self._pair, self._syphon)
+        return PairingView(self._pair, lambda: self._syphon)
 
     async def pairing_ended(self) -> None:
         """Wait for a pairing that is under way."""
@@ -374,6 +375,8 @@ class MessagingFactory:
         if self._state is FactoryState.CLOSED:
             return
         self.connection.check_place(asyncio.get_running_loop())
+        if self._joining is not None:
+            self._joining.stop()
         pair, syphon = self._pair, self._syphon
         if self._state is FactoryState.OPEN:
             self._state = FactoryState.CLOSING
@@ -383,13 +386,14 @@ class MessagingFactory:
             if pair.outbox is not None:
                 await pair.outbox.close()
             self._stop_pair(pair)
-        if syphon is not None and self._partner is not None:
-            await syphon.stop()
-            await self._partner.close()
-        elif self._partner is not None:
-            self._partner._is_secondary = False
-        else:
+        if pair is None or self._partner is None:
             self._tell_syphon()
+        elif pair.options.enable_syphon:
+            if syphon is not None:
+                await syphon.stop()
+            await self._partner.close()
+        else:
+            self._partner._is_secondary = False
         await self.connection.close()
         if self._sdk is not None:
             await self._close_sdk(self._sdk)
@@ -404,6 +408,8 @@ class MessagingFactory:
         await pair.sends_ended()
 
     def _stop_pair(self, pair: Pair) -> None:
+        if self._joining is not None:
+            self._joining.stop()
         if self._watch is not None:
             self._watch.stop()
         pair.stop()

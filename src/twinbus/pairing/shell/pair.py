@@ -143,6 +143,11 @@ class Pair:
         self.outbox = outbox
         self.rules = replace(self.rules, outbox=True)
 
+    def add_queues(self, indexes: frozenset[int]) -> None:
+        """These backlog queues exist."""
+        self.options.set_usable(indexes)
+        self.carry_out(self.rotation.add(indexes))
+
     def diverted(self) -> None:
         """A backlog queue has taken something."""
         if self.on_diverted is not None:
@@ -211,11 +216,12 @@ class Pair:
         """Prove on every backlog queue the rights that the pair needs.
 
         Send, and Listen for the syphon: a namespace checks them when a link opens.
-        Raises if a right is missing, or if no queue can be linked to at all.
+        Raises if a right is missing, or if no queue can be linked to at all and there
+        is no outbox.
         """
         indexes = sorted(self.options.usable_indexes)
         errors = await self._prove("Send", self._open_sender, indexes)
-        if len(errors) == len(indexes):
+        if len(errors) == len(indexes) and self.outbox is None:
             raise self._of_secondary(errors[indexes[-1]], ": ")
         if self.options.enable_syphon:
             linked = [index for index in indexes if index not in errors]
@@ -223,6 +229,8 @@ class Pair:
             await self._prove("Listen", self._open_receiver, linked)
         for index, error in errors.items():
             self._probing.queue_failed(index, error)
+        for entity in self._entities.values():
+            entity.watch.set_limit(self.backlog_bytes_max)
 
     async def _prove(
         self,

@@ -195,7 +195,8 @@ class MessagingFactory:
         """Pair with a secondary; returns when all of it works, or raises why not.
 
         Senders that were made before stay unpaired. `outbox` is a folder on local disk
-        for what no backlog queue takes.
+        for what no backlog queue takes; with it the pairing succeeds while the
+        secondary is away, and goes on with its queues when it is back.
         """
         self._thread.run(lambda: self.inner.pair_namespace(options, outbox=outbox))
 
