@@ -6,6 +6,7 @@ from pathlib import Path
 from time import monotonic
 
 from twinbus import limits
+from twinbus.clock import Now
 from twinbus.store.base import Record
 from twinbus.store.sqlite.checking import check_store, check_stores
 from twinbus.store.sqlite.file import FILE_NAME
@@ -16,7 +17,7 @@ def filled(folder: Path, messages: int) -> SqliteStore:
     store = SqliteStore.open(folder)
     store.begin()
     queue = store.insert_entity("queue", "q", "{}", 0)
-    store.append(queue, [Record(b"head", bytes(1000))] * messages, 0)
+    store.append(queue, [Record(b"head", bytes(1000))] * messages, Now.at(0))
     store.commit()
     store._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     return store

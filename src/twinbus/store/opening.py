@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from twinbus.store.base import Store
+from twinbus.store.sqlite.checking import check_stores
 from twinbus.store.sqlite.file import FILE_NAME, read_setting
 from twinbus.store.sqlite.store import SqliteStore
 
@@ -27,4 +28,4 @@ def find_stores(data: Path) -> list[Path]:
     return sorted(file.parent for file in data.glob(f"*/{FILE_NAME}"))
 
 
-__all__ = ["find_stores", "open_store", "read_setting"]
+__all__ = ["check_stores", "find_stores", "open_store", "read_setting"]

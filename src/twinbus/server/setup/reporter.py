@@ -122,7 +122,7 @@ def _report(remains: Remains, data: str, control: socket.socket) -> None:
     if not _asked_to_check(control):
         return
     os.nice(_LOWEST_PRIORITY)
-    from twinbus.store.sqlite.checking import check_stores
+    from twinbus.store.opening import check_stores
 
     stores = check_stores(Path(data), limits.STORE_CHECK_SECONDS_MAX)
     write(Path(data), {**bundle, "stores": stores})
