@@ -345,6 +345,8 @@ SHARE_MESSAGES = 100
 LOST_LOCKS_LOOK_MS = 1_000
 # Items of each kind that time works off in one turn, so that other work gets its turn.
 SWEEP_MAX = 500
+# Locks that a turn ends one by one, because all together failed: each is a part.
+END_ALONE_MAX = 100
 # How often idle entities and old duplicate history are looked for.
 IDLE_CHECK_MS = 10_000
 # Between two looks at the time. Overdue work that cannot be done yet must not spin the

@@ -356,6 +356,16 @@ class Store(Protocol):
     def remove(self, ids: Iterable[int]) -> None:
         """Forget messages, whatever their state, with their locks."""
 
+    def quarantine(self, id: int, reason: str) -> None:
+        """Set a message that cannot be read aside, as it is, with its lock gone.
+
+        It is in no container any more. Reads do so by themselves with rows that the
+        database cannot decode.
+        """
+
+    def quarantined(self) -> int:
+        """How many messages are in quarantine, as of the last commit; no query."""
+
     def purge(self, container: int) -> int:
         """Forget all messages, sessions and duplicates history; returns how many."""
 
@@ -363,6 +373,12 @@ class Store(Protocol):
 
     def end_locks(self, now: Now, limit: int) -> list[EndedLock]:
         """Give back locks of single messages that have ended, with the count raised."""
+
+    def ended_locks(self, now: Now, limit: int) -> list[int]:
+        """The messages that `end_locks` would give back; reads nothing else of them."""
+
+    def end_lock(self, id: int) -> list[EndedLock]:
+        """Give one of them back; for use where `end_locks` fails."""
 
     def end_sessions(self, now: Now, limit: int) -> list[SessionEnded]:
         """Session locks that have ended, with the messages that came back.

@@ -274,3 +274,28 @@ async def test_a_defect_of_one_want_does_not_stop_others(desk: Desk) -> None:
     await desk.client.wait(Delivered)
     assert defect.asked > 1
     await asyncio.wait_for(room.wait(), 5)
+
+
+# -- damaged rows ----------------------------------------------------------------------
+
+
+async def test_a_message_whose_bytes_are_damaged_keeps_no_other_from_its_receiver(
+    desk: Desk,
+) -> None:
+    for number in range(3):
+        fields = {sections.MESSAGE_ID: str(number)}
+        await desk.send("other", sections.encode_message(b"x", fields))
+
+    def damage(namespace: Namespace, _turn: Turn) -> None:
+        [_, second, _] = desk.kept("other")
+        namespace.store.replace(second.id, b"\x01", second.bare)
+
+    await desk.server.host.run(damage)
+    await desk.client.receiver(desk.session, "other", credit=3)
+    found = [await desk.client.wait(Delivered) for _ in range(2)]
+    await desk.server.host.run(lambda _namespace, _turn: None)
+
+    ids = [sections.parse(each.payload).message_id for each in found]
+    assert ids == ["0", "2"]
+    assert desk.server.host.namespace.store.quarantined() == 1
+    assert desk.counts("other").active == 2

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from twinbus import limits
 from twinbus.clock import Now
 from twinbus.core.entity import (
     QueueDescription,
@@ -26,7 +27,7 @@ from twinbus.server.broker.commands import MessageWant, Send, TakenMessages
 from twinbus.server.broker.entities import Entity
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Room, Turn, TurnOutcome, Work, run
-from twinbus.store.base import Lock
+from twinbus.store.base import DEAD_LETTER, EndedLock, Lock, Record
 from twinbus.store.sqlite.store import SqliteStore
 from twinbus.wire.message import sections
 from twinbus.wire.message.sections import Incoming
@@ -236,6 +237,93 @@ def test_one_kind_of_the_tick_fails_alone(
 
     assert outcome.effects.ready == {queue.id}
     assert sum(namespace.defects.values()) == 1
+
+
+class StuckLocks(SqliteStore):
+    """A store that cannot end the locks of some messages."""
+
+    stuck: frozenset[int] = frozenset()
+
+    def _give_back(self, holds: Any, count: bool) -> list[EndedLock]:
+        ended = super()._give_back(holds, count)
+        if any(hold.id & 0xFFFF in self.stuck for hold in holds):
+            raise ZeroDivisionError("by end_locks")
+        return ended
+
+
+@pytest.fixture
+def stuck() -> Iterator[Namespace]:
+    store = StuckLocks.memory()
+    store.begin()
+    made = Namespace("contoso", store)
+    made.entities.create(QueueDescription("q", max_delivery_count=1), NOW_MS)
+    made.undo_log.clear()
+    yield made
+    store.rollback()
+    store.close()
+
+
+def break_locks(namespace: Namespace, *sequences: int) -> None:
+    """Let the locks of these messages not end."""
+    assert isinstance(namespace.store, StuckLocks)
+    namespace.store.stuck = frozenset(sequences)
+
+
+def lock_all(namespace: Namespace, count: int) -> Entity:
+    """Send so many messages and lock them until one millisecond from now."""
+    queue = namespace.entities.get(EntityPath("q"))
+    turn_of(namespace, send(queue, *[b"m"] * count))
+    namespace.store.lock(queue.id, count, NOW_MS + 1, Now.at(NOW_MS))
+    return queue
+
+
+def test_locks_end_one_by_one_where_all_together_fail(stuck: Namespace) -> None:
+    queue = lock_all(stuck, 5)
+    break_locks(stuck, 2, 4)
+    later = Now.at(NOW_MS + 1)
+
+    outcome = run(stuck, Work(later, tick=True))
+
+    # Delivered often enough: they are dead-lettered, as if nothing had been wrong.
+    assert stuck.store.counts(queue.id).active == 0
+    assert stuck.store.counts(queue.id + DEAD_LETTER).active == 3
+    assert queue.id in outcome.effects.ready
+    stuck.store.commit()
+    assert stuck.store.quarantined() == 2
+    stuck.store.begin()
+    assert stuck.store.next_wait_ms(later) is None
+    assert sum(stuck.defects.values()) == 1
+
+
+def test_a_turn_ends_a_bounded_number_of_locks_one_by_one(stuck: Namespace) -> None:
+    count = limits.END_ALONE_MAX + 10
+    queue = lock_all(stuck, count)
+    break_locks(stuck, 1)
+    work = Work(Now.at(NOW_MS + 1), tick=True)
+
+    run(stuck, work)
+    assert stuck.store.counts(queue.id).active == 10
+
+    run(stuck, work)
+    assert stuck.store.counts(queue.id).active == 0
+
+
+def test_a_message_that_cannot_even_be_set_aside_is_quarantined(
+    namespace: Namespace, queue: Entity
+) -> None:
+    turn_of(namespace, send(queue, b"a"))
+    record = Record(b"", b"break", due_ms=NOW_MS)
+    store = namespace.store
+    assert isinstance(store, BreakingStore)
+    SqliteStore.append(store, queue.id, [record], Now.at(NOW_MS))
+
+    run(namespace, Work(Now.at(NOW_MS), tick=True))
+
+    counts = namespace.store.counts(queue.id)
+    assert (counts.active, counts.scheduled) == (1, 0)
+    namespace.store.commit()
+    assert namespace.store.quarantined() == 1
+    namespace.store.begin()
 
 
 def test_a_store_fault_inside_a_part_fails_the_turn(namespace: Namespace) -> None:

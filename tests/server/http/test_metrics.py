@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 
 import pytest
@@ -12,7 +13,10 @@ from starlette.requests import Request
 from tests.server.http.rest_site import KEY, RestSite, serving, signed
 from twinbus.errors import StoreFault, Unauthorized
 from twinbus.server.broker.counters import Histogram
+from twinbus.server.broker.namespace import Namespace
+from twinbus.server.broker.turn import Turn
 from twinbus.server.http import metrics
+from twinbus.store.sqlite.store import SqliteStore
 
 
 @pytest.fixture
@@ -75,6 +79,33 @@ async def test_entities_have_counts_and_counters(site: RestSite) -> None:
     assert scrape.of_queue("twinbus_messages_dead_lettered_total") == 1
     assert scrape.of_queue("twinbus_pings_total") == 1
     assert scrape.of("twinbus_messages_in_total", entity="q2", kind="queue") == 0
+
+
+async def test_quarantined_messages_are_counted_and_logged(
+    site: RestSite, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(3):
+        await site.send(b"x", MessageId=str(number))
+
+    def damage(namespace: Namespace, _turn: Turn) -> None:
+        store = namespace.store
+        assert isinstance(store, SqliteStore)
+        sql = "UPDATE message SET source = CAST(x'ff' AS TEXT) WHERE id & 0xff = ?"
+        store._run(sql, (2,))
+
+    await site.host.run(damage)
+    assert (await scraped(site)).of("twinbus_messages_quarantined") == 0
+    with caplog.at_level(logging.ERROR, "twinbus.host"):
+        taken = [(await site.lock()).broker["MessageId"] for _ in range(2)]
+
+    scrape = await scraped(site)
+
+    assert taken == ["0", "2"]
+    assert scrape.of("twinbus_messages_quarantined") == 1
+    assert scrape.of_queue("twinbus_messages", state="active") == 2
+    assert [record.getMessage() for record in caplog.records] == [
+        "1 messages of contoso cannot be read and are quarantined, 1 in all"
+    ]
 
 
 async def test_expired_and_throttled_messages_are_counted(site: RestSite) -> None:

@@ -17,7 +17,12 @@ from twinbus.errors import EntityNotFound, SessionLockLost, TwinbusError
 from twinbus.server.amqp.node import Node
 from twinbus.server.amqp.replies import wire_error
 from twinbus.server.amqp.settling import Settle, SettleReply
-from twinbus.server.broker.commands import MessageWant, TakenMessages, UnlockSession
+from twinbus.server.broker.commands import (
+    MessageWant,
+    Quarantine,
+    TakenMessages,
+    UnlockSession,
+)
 from twinbus.server.broker.entities import Entity
 from twinbus.server.broker.host import UNHEARD, Submission
 from twinbus.server.broker.lock_tokens import tag_bytes, token_bytes
@@ -215,16 +220,23 @@ class ReceiveNode(Node):
                 stored.deliveries,
             )
             front = None
-            if (
-                stored.source is None
-                and stored.state == _ACTIVE
-                and stored.expires_ms is None
-            ):
-                front = render_locked(numbers, token, until_ms, stored.head)
-            if front is None:
-                payload = render_stored(stored, token, until_ms)
-            else:
-                payload = front + stored.bare
+            try:
+                if (
+                    stored.source is None
+                    and stored.state == _ACTIVE
+                    and stored.expires_ms is None
+                ):
+                    front = render_locked(numbers, token, until_ms, stored.head)
+                if front is None:
+                    payload = render_stored(stored, token, until_ms)
+                else:
+                    payload = front + stored.bare
+            except Exception as error:  # noqa: BLE001
+                # Its bytes are damaged: those behind it must not wait for it.
+                quarantine = Quarantine(Lock(key, nonce), error)
+                self.connection.host.submit(quarantine, UNHEARD)
+                self.unsettled -= 1
+                continue
             send(payload, tag_bytes(key, nonce), Lock(key, nonce))
         self.unsettled += len(messages)
 

@@ -21,6 +21,7 @@ from twinbus.errors import (
     TwinbusError,
 )
 from twinbus.server.broker.entities import Entity
+from twinbus.server.broker.routing import error_text
 from twinbus.server.broker.turn import Room, Turn, answerable
 from twinbus.store.base import Lock, SessionGrant, Stored
 from twinbus.wire.message.sections import Incoming
@@ -85,6 +86,20 @@ class Unlock:
 
     def __call__(self, namespace: Namespace, turn: Turn) -> None:
         namespace.unlock(self._locks, turn)
+
+
+class Quarantine:
+    """Set a message aside that cannot be shown to the receiver that holds it."""
+
+    __slots__ = ("_lock", "_reason")
+
+    def __init__(self, lock: Lock, error: Exception) -> None:
+        self._lock = lock
+        self._reason = error_text(error)
+
+    def __call__(self, namespace: Namespace, turn: Turn) -> None:
+        if namespace.store.holding([self._lock], turn.now)[0]:
+            namespace.store.quarantine(self._lock.id, self._reason)
 
 
 class UnlockSession:

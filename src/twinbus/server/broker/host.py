@@ -160,6 +160,8 @@ class Host:
         self._timer: asyncio.TimerHandle | None = None
         self._tick_due = True
         self._closing = False
+        # How many messages were in quarantine after the last turn.
+        self._quarantined = namespace.store.quarantined()
 
     @property
     def faults(self) -> Faults | None:
@@ -392,6 +394,7 @@ class Host:
         """The turn is on disk: tell everyone who waits for a part of it."""
         self.namespace.undo_log.clear()
         self.next_tick_ms = outcome.next_tick_ms
+        self._tell_quarantined()
         for submission, answer in zip(submissions, outcome.answers, strict=True):
             if isinstance(answer, TwinbusError):
                 self._tell(submission.reply.failed, answer)
@@ -402,6 +405,15 @@ class Host:
         self._hand_out_effects(outcome.effects)
         if outcome.tick_again:
             self.tick()
+
+    def _tell_quarantined(self) -> None:
+        """Say how many messages this turn has quarantined, if any."""
+        count = self.namespace.store.quarantined()
+        if count > self._quarantined:
+            text = "%d messages of %s cannot be read and are quarantined, %d in all"
+            more = count - self._quarantined
+            log.error(text, more, self.namespace.name, count)
+        self._quarantined = count
 
     def _deliver(self, want: Want, taken: Taken) -> None:
         wants = self._wants.get(want.container)

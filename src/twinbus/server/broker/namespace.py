@@ -40,7 +40,7 @@ from twinbus.server.broker.config import NamespaceConfig
 from twinbus.server.broker.entities import Entities, Entity
 from twinbus.server.broker.faults import Faults
 from twinbus.server.broker.letter import Letter
-from twinbus.server.broker.routing import Router, expiry
+from twinbus.server.broker.routing import Router, error_text, expiry
 from twinbus.server.broker.throttle import Bucket
 from twinbus.server.broker.turn import Turn, answerable
 from twinbus.server.broker.undo import TurnPart, UndoLog
@@ -403,7 +403,19 @@ class Namespace:
                 name = entity.name
             where = f"{stored.sequence} of {name}"
             log.exception("message %s could not be %s; it is set aside", where, action)
-            self.router.set_aside(stored, action, error, turn)
+            self._set_aside(stored, action, error, turn)
+
+    def _set_aside(
+        self, stored: Stored, action: str, error: Exception, turn: Turn
+    ) -> None:
+        """Keep a message that could not be moved where it can be looked at."""
+        try:
+            with self.part():
+                self.router.set_aside(stored, action, error, turn)
+        except StoreFault:
+            raise
+        except Exception as second:  # noqa: BLE001
+            self.store.quarantine(stored.id, error_text(second))
 
     def unlock_session(self, container: int, grant: SessionGrant, turn: Turn) -> None:
         """A session's receiver is gone; what it held counts as delivered."""
@@ -418,15 +430,21 @@ class Namespace:
 
         Each kind of work is a part: if one fails, the others are done all the same.
         """
-        kinds = (self._end_locks, self.end_sessions, self._expire_all, self._activate)
-        most = max(self._count_part(work, turn) for work in kinds)
+        most = self._count_part(self._end_locks, turn, self._end_each)
+        for work in (self.end_sessions, self._expire_all, self._activate):
+            most = max(most, self._count_part(work, turn))
         steady_ms = turn.now.steady_ms
         if steady_ms - self._idle_checked_ms >= limits.IDLE_CHECK_MS:
             self._count_part(self._clean_up, turn)
             self._idle_checked_ms = steady_ms
         return most >= limits.SWEEP_MAX
 
-    def _count_part(self, work: Callable[[Turn], int], turn: Turn) -> int:
+    def _count_part(
+        self,
+        work: Callable[[Turn], int],
+        turn: Turn,
+        otherwise: Callable[[Turn], int] = lambda _turn: 0,
+    ) -> int:
         """Do a part of the tick; returns how many items there were."""
         try:
             with self.part():
@@ -435,12 +453,31 @@ class Namespace:
             raise
         except Exception as error:  # noqa: BLE001
             answerable(error, self)
-            return 0
+            return otherwise(turn)
 
     def _end_locks(self, turn: Turn) -> int:
         locks = self.store.end_locks(turn.now, limits.SWEEP_MAX)
         self._returned(locks, turn)
         return len(locks)
+
+    def _end_each(self, turn: Turn) -> int:
+        """End locks one by one; a message that cannot be unlocked is quarantined."""
+        ids = self.store.ended_locks(turn.now, limits.END_ALONE_MAX)
+        for key in ids:
+            try:
+                with self.part():
+                    ended = self.store.end_lock(key)
+            except StoreFault:
+                raise
+            except Exception as error:  # noqa: BLE001
+                self.store.quarantine(key, error_text(error))
+            else:
+                self._count_part(partial(self._return_all, ended), turn)
+        return len(ids)
+
+    def _return_all(self, ended: Sequence[EndedLock], turn: Turn) -> int:
+        self._returned(ended, turn)
+        return len(ended)
 
     def _expire_all(self, turn: Turn) -> int:
         expired = self.store.expired(turn.now, limits.SWEEP_MAX)
@@ -479,7 +516,8 @@ class Namespace:
         if entity is not None:
             entity.count("expired", 1, self.undo_log)
         if entity is None or not entity.dead_letters_expired:
-            self.store.remove([stored.id])
+            work = partial(self.store.remove, [stored.id])
+            self._work_off(stored, work, "removed at its time", turn)
             return
         marks = {
             DEAD_LETTER_REASON: "TTLExpiredException",

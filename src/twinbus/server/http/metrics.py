@@ -110,6 +110,7 @@ class NamespaceFigures:
     entities: int
     connections: int
     pending_bytes: int
+    quarantined: int
     store_up: bool
     turns: int
     turn_commands: HistogramFigures
@@ -125,6 +126,7 @@ class NamespaceFigures:
             len(host.namespace.entities),
             len(port.connections),
             host.pending_bytes,
+            host.namespace.store.quarantined(),
             host.fault is None,
             host.turns,
             HistogramFigures.of(host.turn_commands),
@@ -175,6 +177,11 @@ def _namespace_lines(figures: NamespaceFigures, label: str) -> Iterator[str]:
         ("entities", "Queues, topics and subscriptions.", figures.entities),
         ("connections", "AMQP connections.", figures.connections),
         ("pending_bytes", "Bytes that wait for a turn.", figures.pending_bytes),
+        (
+            "messages_quarantined",
+            "Messages that cannot be read, set aside.",
+            figures.quarantined,
+        ),
         ("store_up", "0 while the store accepts nothing.", figures.store_up),
     ):
         yield from _family(name, "gauge", text, [(label, value)])

@@ -25,7 +25,14 @@ from twinbus.store.base import (
 )
 from twinbus.store.queries import load
 from twinbus.store.sqlite.containers import Container
-from twinbus.store.sqlite.rows import Hold, Leaving, Rows, guarded, json_array, stored
+from twinbus.store.sqlite.rows import (
+    LEAVING_TEXTS,
+    Hold,
+    Leaving,
+    Rows,
+    guarded,
+    json_array,
+)
 
 _SQL = load("sqlite", "messages", "locks", "sessions", "containers")
 
@@ -155,7 +162,7 @@ class Messages(Rows):
         messages: list[Stored] = []
         if counters.head:
             at = (base, head, wall_ms, limit)
-            messages = stored(self._run(_SQL["ready_returned"], at).fetchall())
+            messages = self._stored(_SQL["ready_returned"], at)
             if messages:
                 ids = json_array([message[0] for message in messages])
                 self._run(_SQL["delete_returned"], (ids,))
@@ -164,7 +171,7 @@ class Messages(Rows):
             return messages
         query = _SQL["ready_unlocked" if counters.held_sessions else "ready"]
         at = (head, base | SEQUENCE_MASK, wall_ms, missing)
-        above = stored(self._run(query, at).fetchall())
+        above = self._stored(query, at)
         counters = self._containers.change(counters.id)
         if len(above) == missing:
             counters.head = above[-1].sequence
@@ -183,7 +190,7 @@ class Messages(Rows):
         head = row[2]
         base = counters.id << SEQUENCE_BITS
         at = (session.name, base | head, base | SEQUENCE_MASK, now.wall_ms, limit)
-        messages = stored(self._run(_SQL["ready_in_session"], at).fetchall())
+        messages = self._stored(_SQL["ready_in_session"], at)
         moved = counters.last_sequence
         if len(messages) == limit:
             moved = messages[-1].sequence
@@ -205,7 +212,7 @@ class Messages(Rows):
 
     def _find(self, ids: Sequence[int]) -> list[Stored]:
         array = json_array(ids)
-        return stored(self._run(_SQL["find"], (array, array)).fetchall())
+        return self._stored(_SQL["find"], (array, array))
 
     @guarded
     def peek(
@@ -221,7 +228,7 @@ class Messages(Rows):
             "limit": max(limit, 0),
         }
         query = _SQL["peek" if session is None else "peek_session"]
-        return stored(self._run(query, at).fetchall())
+        return self._stored(query, at)
 
     @guarded
     def held(self, lock: Lock, now: Now) -> Stored | None:
@@ -240,7 +247,7 @@ class Messages(Rows):
         steady_ms = now.steady_ms
         wanted = list(dict.fromkeys(ids))
         array = json_array(wanted)
-        messages = self._run(_SQL["sizes"], (array, array)).fetchall()
+        messages = self._fetch(_SQL["sizes"], (array, array), LEAVING_TEXTS)
         if len(messages) < len(wanted) or any(
             message[1] != State.DEFERRED for message in messages
         ):
@@ -260,11 +267,6 @@ class Messages(Rows):
                 nonce, end_ms = holder, FOREVER_MS
         self._run(_SQL["insert_locks"], (nonce, end_ms, array))
         return nonce
-
-    def _locked(self, ids: Sequence[int]) -> list[Hold]:
-        """The lock rows of these messages, held or not."""
-        rows = self._run(_SQL["holds"], (json_array(ids),)).fetchall()
-        return [Hold._make(row) for row in rows]
 
     def _lasts(self, hold: Hold, steady_ms: int) -> bool:
         return self._holds([Lock(hold.id, hold.nonce)], steady_ms)[0] is not None
@@ -360,10 +362,10 @@ class Messages(Rows):
     @guarded
     def replace(self, id: int, head: bytes, bare: bytes) -> None:
         array = json_array([id])
-        row = self._run(_SQL["sizes"], (array, array)).fetchone()
-        if row is None:
+        rows = self._fetch(_SQL["sizes"], (array, array), LEAVING_TEXTS)
+        if not rows:
             raise MessageNotFound
-        message = Leaving._make(row)
+        message = Leaving._make(rows[0])
         scheduled = message.state == State.SCHEDULED
         query = _SQL["replace_scheduled" if scheduled else "replace_message"]
         self._run(query, (head, bare, id))
@@ -373,7 +375,7 @@ class Messages(Rows):
     @guarded
     def remove(self, ids: Iterable[int]) -> None:
         array = json_array(ids)
-        rows = self._run(_SQL["sizes"], (array, array)).fetchall()
+        rows = self._fetch(_SQL["sizes"], (array, array), LEAVING_TEXTS)
         # A number that was named twice is there twice.
         messages = [Leaving._make(row) for row in dict.fromkeys(rows)]
         scheduled = [m for m in messages if m.state == State.SCHEDULED]

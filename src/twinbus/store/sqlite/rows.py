@@ -13,6 +13,9 @@ Owns the rules that tie rows together, each in one place:
   not expired any more are listed in `returned`.
 * A lock with the end `FOREVER_MS` is held as long as its session is, any other until
   its own end.
+* A row that cannot be read keeps no other from being read. Text that is not UTF-8 fails
+  a whole query: such a row is moved to `quarantine`, as it is, and the query is asked
+  again. A query that succeeds pays nothing for it.
 
 Knows nothing of the reasons for a move: those are in the modules that build on it.
 """
@@ -24,7 +27,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial, wraps
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
-from twinbus.errors import Bug, StoreFault
+from twinbus.errors import Bug, StoreFault, TwinbusError
 from twinbus.store.base import (
     FOREVER_MS,
     SEQUENCE_BITS,
@@ -39,7 +42,7 @@ from twinbus.store.queries import load
 from twinbus.store.sqlite.containers import Containers
 from twinbus.store.sqlite.file import SqliteFile
 
-_SQL = load("sqlite", "messages", "locks", "sessions")
+_SQL = load("sqlite", "messages", "locks", "sessions", "quarantine")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -68,10 +71,16 @@ class Hold(NamedTuple):
     expires_ms: int | None
 
 
+# Where rows have text.
+STORED_TEXTS = (Stored._fields.index("session"), Stored._fields.index("source"))
+HOLD_TEXTS = (Hold._fields.index("session"),)
+LEAVING_TEXTS = (Leaving._fields.index("session"),)
+
+
 def guarded(
     method: Callable[Concatenate[S, P], R],
 ) -> Callable[Concatenate[S, P], R]:
-    """Turn every error of the database into a `StoreFault`."""
+    """Turn every error of the database into one of ours (`Rows._failed`)."""
 
     @wraps(method)
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -92,9 +101,17 @@ def json_array(ids: Iterable[int]) -> str:
 _as_stored: Callable[[Any], Stored] = partial(tuple.__new__, Stored)
 
 
-def stored(rows: list[Any]) -> list[Stored]:
-    """Rows of a query with the columns of `Stored`."""
-    return list(map(_as_stored, rows))
+def _is_undecodable(error: sqlite3.Error) -> bool:
+    """Whether the driver cannot read a text: what SQLite itself says has a code."""
+    is_operational = isinstance(error, sqlite3.OperationalError)
+    return is_operational and not hasattr(error, "sqlite_errorcode")
+
+
+def _is_text(value: bytes | None) -> bool:
+    try:
+        return value is None or value.decode() is not None
+    except UnicodeDecodeError:
+        return False
 
 
 class Rows:
@@ -119,8 +136,19 @@ class Rows:
         self._seen_wall_ms = self._containers.last_accessed_ms()
         # What the last was before this transaction set it back.
         self._set_back_from_ms = -FOREVER_MS
+        # How many messages are in quarantine, and whether that must be counted again.
+        self._quarantined = 0
+        self._quarantine_changed = False
+        self._count_quarantined()
 
-    def _failed(self, error: sqlite3.Error) -> StoreFault:
+    def _failed(self, error: sqlite3.Error) -> TwinbusError:
+        """What an error means: the store stops, or a row is not as it should be."""
+        if isinstance(error, sqlite3.IntegrityError) or _is_undecodable(error):
+            # The statement did nothing, and the database is well.
+            return Bug(f"A row of {self._file.where} is damaged ({error}).")
+        return self._stop(error)
+
+    def _stop(self, error: sqlite3.Error) -> StoreFault:
         self._fault = self._file.fault(error)
         return self._fault
 
@@ -147,9 +175,11 @@ class Rows:
         try:
             self._file.strike()
             self._containers.write(self._connection)
+            if self._quarantine_changed:
+                self._count_quarantined()
             self._connection.execute("COMMIT")
         except sqlite3.Error as error:
-            fault = self._failed(error)
+            fault = self._stop(error)
             self.rollback()
             raise fault from error
         self._containers.in_transaction = False
@@ -167,7 +197,7 @@ class Rows:
             if in_transaction and self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
         except sqlite3.Error as error:
-            self._failed(error)
+            self._stop(error)
 
     # These three are hot: they have no wrapper, and the driver keeps their statements.
 
@@ -177,14 +207,14 @@ class Rows:
         try:
             self._run("SAVEPOINT part")
         except sqlite3.Error as error:
-            raise self._failed(error) from error
+            raise self._stop(error) from error
         return self._containers.mark()
 
     def end_part(self) -> None:
         try:
             self._run("RELEASE part")
         except sqlite3.Error as error:
-            raise self._failed(error) from error
+            raise self._stop(error) from error
 
     def undo_part(self, mark: int) -> None:
         self._containers.restore(mark)
@@ -193,12 +223,16 @@ class Rows:
             self._run("ROLLBACK TO part")
             self._run("RELEASE part")
         except sqlite3.Error as error:
-            raise self._failed(error) from error
+            raise self._stop(error) from error
 
     def _forget_looks(self) -> None:
         """What was found out about expired messages may have been undone."""
         self._passed_over_ms = -FOREVER_MS
         self._seen_wall_ms = max(self._seen_wall_ms, self._set_back_from_ms)
+
+    def _count_quarantined(self) -> None:
+        (self._quarantined,) = self._run(_SQL["quarantined"]).fetchone()
+        self._quarantine_changed = False
 
     def recover(self) -> bool:
         if self._fault is None:
@@ -211,11 +245,70 @@ class Rows:
             try:
                 self._attach()
             except sqlite3.Error as error:
-                self._failed(error)
+                self._stop(error)
         return self._fault is None
 
     def rehearse(self, fault: DiskFault | None) -> None:
         self._file.disk_fault = fault
+
+    # -- reading ---------------------------------------------------------------
+
+    def _stored(self, query: str, at: Any) -> list[Stored]:
+        """The rows of a query with the columns of `Stored`."""
+        return list(map(_as_stored, self._fetch(query, at, STORED_TEXTS)))
+
+    def _fetch(self, query: str, at: Any, texts: Sequence[int]) -> list[Any]:
+        """The rows of a query whose first column is the id of a message."""
+        while True:
+            try:
+                return self._run(query, at).fetchall()
+            except sqlite3.OperationalError as error:
+                if not _is_undecodable(error):
+                    raise
+                unreadable = self._unreadable(query, at, texts)
+                if not unreadable:
+                    raise
+                for key in unreadable:
+                    self.quarantine(key, str(error))
+
+    def _unreadable(self, query: str, at: Any, texts: Sequence[int]) -> list[int]:
+        """The ids of rows with a text that is none."""
+        self._connection.text_factory = bytes
+        try:
+            rows = self._run(query, at).fetchall()
+        finally:
+            self._connection.text_factory = str
+        return [row[0] for row in rows if not all(_is_text(row[at]) for at in texts)]
+
+    @guarded
+    def quarantine(self, id: int, reason: str) -> None:
+        for query in ("quarantine_message", "quarantine_scheduled"):
+            self._run(_SQL[query], (reason, id))
+        row = self._run(_SQL["quarantined_counters"], (id,)).fetchone()
+        if row is None or not self._containers.has(id >> SEQUENCE_BITS):
+            return
+        self._quarantine_changed = True
+        state, size_bytes, in_session = row
+        container = self._containers.change(id >> SEQUENCE_BITS)
+        array = json_array([id])
+        for query in ("messages", "scheduled", "locks", "returned"):
+            self._run(_SQL[f"delete_{query}"], (array,))
+        self._discount([Leaving(id, state, None, size_bytes)])
+        if in_session:
+            self._leave_session(container.id, id, state == State.ACTIVE)
+
+    def _leave_session(self, container: int, id: int, is_active: bool) -> None:
+        """Take a message in quarantine out of the counters of its session."""
+        fewer = (int(is_active), container, id)
+        if self._run(_SQL["lower_quarantined_session"], fewer).rowcount == 0:
+            # The name is damaged: it is unknown which session has a message less.
+            first = container << SEQUENCE_BITS
+            ids = {"first": first, "last": first | SEQUENCE_MASK}
+            self._run(_SQL["recount_sessions"], {**ids, "container": container})
+        self._run(_SQL["drop_empty_sessions"], (container,))
+
+    def quarantined(self) -> int:
+        return self._quarantined
 
     # -- locks -----------------------------------------------------------------
 
@@ -225,7 +318,7 @@ class Rows:
         Any number may come as an id or a nonce: they are what a client sent.
         """
         ids = json_array([lock.id for lock in locks])
-        rows = self._run(_SQL["holds"], (ids,)).fetchall()
+        rows = self._fetch(_SQL["holds"], (ids,), HOLD_TEXTS)
         there = {row[0]: row for row in rows}
         sessions: dict[tuple[int, str | None], int | None] = {}
         holds: list[Hold | None] = []
@@ -246,6 +339,11 @@ class Rows:
                     continue
             holds.append(hold)
         return holds
+
+    def _locked(self, ids: Sequence[int]) -> list[Hold]:
+        """The lock rows of these messages, held or not."""
+        rows = self._fetch(_SQL["holds"], (json_array(ids),), HOLD_TEXTS)
+        return [Hold._make(row) for row in rows]
 
     def _holder(
         self, container: int, session: str | None, steady_ms: int
@@ -296,7 +394,7 @@ class Rows:
         """A receive looks at the ready messages by this time."""
         if wall_ms < self._seen_wall_ms:
             times = (wall_ms, self._seen_wall_ms)
-            rows = self._run(_SQL["passed_over"], times).fetchall()
+            rows = self._fetch(_SQL["passed_over"], times, LEAVING_TEXTS)
             messages = [Leaving._make(row) for row in rows]
             # Some may be listed already.
             self._unlist(message.id for message in messages)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from twinbus.clock import Now
 from twinbus.store.base import EndedLock, SessionEnded, SessionGrant
 from twinbus.store.queries import load
-from twinbus.store.sqlite.rows import Hold, Rows, guarded
+from twinbus.store.sqlite.rows import HOLD_TEXTS, Hold, Rows, guarded
 
 _SQL = load("sqlite", "sessions", "locks")
 
@@ -75,7 +75,7 @@ class Sessions(Rows):
         row = self._run(_SQL["session"], (container, name)).fetchone()
         if row is None or row[0] is None:
             return []
-        rows = self._run(_SQL["holds_of_session"], (row[0],)).fetchall()
+        rows = self._fetch(_SQL["holds_of_session"], (row[0],), HOLD_TEXTS)
         ended = self._give_back([Hold._make(row) for row in rows], count)
         self._run(_SQL["unlock_session"], (steady_ms, container, name))
         self._run(_SQL["drop_session"], (container, name))

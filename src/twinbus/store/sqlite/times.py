@@ -9,7 +9,7 @@ from __future__ import annotations
 from twinbus.clock import Now
 from twinbus.store.base import EndedLock, Stored
 from twinbus.store.queries import load
-from twinbus.store.sqlite.rows import Hold, Rows, guarded, stored
+from twinbus.store.sqlite.rows import HOLD_TEXTS, Hold, Rows, guarded
 
 _SQL = load("sqlite", "times", "locks", "entities")
 
@@ -19,14 +19,23 @@ class Times(Rows):
 
     @guarded
     def end_locks(self, now: Now, limit: int) -> list[EndedLock]:
-        rows = self._run(_SQL["holds_ended"], (now.steady_ms, limit)).fetchall()
+        rows = self._fetch(_SQL["holds_ended"], (now.steady_ms, limit), HOLD_TEXTS)
         return self._give_back([Hold._make(row) for row in rows], count=True)
+
+    @guarded
+    def ended_locks(self, now: Now, limit: int) -> list[int]:
+        rows = self._run(_SQL["ids_ended"], (now.steady_ms, limit)).fetchall()
+        return [row[0] for row in rows]
+
+    @guarded
+    def end_lock(self, id: int) -> list[EndedLock]:
+        return self._give_back(self._locked([id]), count=True)
 
     @guarded
     def expired(self, now: Now, limit: int) -> list[Stored]:
         wall_ms = now.wall_ms
         at = {"after_ms": self._passed_over_ms, "now_ms": wall_ms, "limit": limit}
-        messages = stored(self._run(_SQL["expired"], at).fetchall())
+        messages = self._stored(_SQL["expired"], at)
         if not messages and limit > 0:
             # What is left up to now is held; it is noted again when it is given back.
             self._passed_over_ms = max(self._passed_over_ms, wall_ms)
@@ -34,7 +43,7 @@ class Times(Rows):
 
     @guarded
     def due(self, now: Now, limit: int) -> list[Stored]:
-        return stored(self._run(_SQL["due"], (now.wall_ms, limit)).fetchall())
+        return self._stored(_SQL["due"], (now.wall_ms, limit))
 
     @guarded
     def forget_duplicates(self, now: Now) -> None:

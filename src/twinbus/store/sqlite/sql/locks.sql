@@ -50,6 +50,13 @@ CROSS JOIN message ON message.id = lock.id
 WHERE until_ms <= ? AND until_ms < 4611686018427387904
 ORDER BY until_ms, lock.id LIMIT ?;
 
+-- name: ids_ended
+-- The messages of these locks alone.
+SELECT lock.id FROM lock INDEXED BY lock_until
+CROSS JOIN message ON message.id = lock.id
+WHERE until_ms <= ? AND until_ms < 4611686018427387904
+ORDER BY until_ms, lock.id LIMIT ?;
+
 -- name: count_deliveries
 -- Note that deliveries ended without a settlement (a JSON array of ids).
 UPDATE message SET deliveries = deliveries + 1
