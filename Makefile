@@ -111,12 +111,12 @@ test: setup lint ## Set up, lint, and run the whole test suite
 	$(RUN) -m pytest --numprocesses 3 --dist loadfile
 
 # Needs Python and Java on the machine, and no tool of the tests.
-drill: $(VENV)/.stamp ## Rehearse an outage end to end (FAULT=kill|stop|cut SEED=...)
+drill: $(VENV)/.stamp ## Rehearse an outage end to end (FAULT=kill|stop|sick|... SEED=...)
 	@mkdir -p build
 	$(RUN) -m twinbus.cli.main drill --report build/drill.html \
 		$(if $(FAULT),--fault $(FAULT)) $(if $(SEED),--seed $(SEED))
 
-drills: $(VENV)/.stamp ## Rehearse it thirty times: ten seeds, three faults
+drills: $(VENV)/.stamp ## Rehearse every fault with several seeds
 	$(RUN) -m pytest -m campaign --timeout 0 tests/drill -rA
 
 fuzz: setup ## Fuzz every parser (CASES=1000000)

@@ -689,6 +689,15 @@ DRILL_SEED_MAX = 1_000_000
 DRILL_SENDERS_MAX = 16
 # So that each sender meets the outage with each entity.
 DRILL_MESSAGES_PER_SENDER_MIN = 60
+# Above the time of an attempt, so that a slow disk fails over.
+DRILL_SLOW_DISK_SECONDS = 2.5
+# Longer than the supervisor waits: a restart ends a stall.
+DRILL_STALL_SECONDS = 30.0
+# So much of the usual outage where pings pause after relapses.
+DRILL_RELAPSE_SHARE = 0.75
+# How an application sends again what raised: the pause doubles up to the longest.
+DRILL_AGAIN_SECONDS_MIN = 1.0
+DRILL_AGAIN_SECONDS_MAX = 4.0
 # Three failover intervals, so that every entity fails over.
 DRILL_OUTAGE_SECONDS_MIN = 6.0
 # Messages with a time to live outlive the drill, so none is lost by it.
@@ -724,6 +733,8 @@ DRILL_CHANGE_SECONDS = 30.0
 DRILL_SEND_SECONDS = 60.0
 DRILL_DRAIN_SECONDS = 180.0
 DRILL_SETTLE_SECONDS = 60.0
+# What a new connection may take before the namespace counts as out of contact.
+DRILL_CONTACT_SECONDS_MAX = 1.5
 # What the proxy may take to answer a command.
 DRILL_PROXY_SECONDS = 20.0
 # What a child may take to end before it is killed.

@@ -25,8 +25,8 @@ _STARTS = {
 END = 30.0
 
 
-def plan() -> Plan:
-    return make_plan(Wishes(seed=1, senders=2, messages=200))
+def plan(fault: str = "kill") -> Plan:
+    return make_plan(Wishes(fault, seed=1, senders=2, messages=200))
 
 
 def ms(seconds: float) -> float:
@@ -45,6 +45,8 @@ def scene() -> Scene:
             "held": 0,
             "failed": 0,
             "states": dict.fromkeys(ENTITIES, "healthy"),
+            "over": list(ENTITIES),
+            "done": True,
         }
         found.sender_says(f"sender-{number}", line)
     found.receiver_says(

@@ -1,8 +1,8 @@
 """Real drills on real servers: the honest one passes, the broken ones fail and say why.
 
 They run with the syphon of the application, which saves the start of Spark; the
-campaign runs the same drills with Spark. Several run at the same time, since each of
-them waits more than it works.
+campaign runs the same drills with Spark. Some run at the same time, since each of them
+waits more than it works.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ from twinbus.errors import ConfigError
 COMMAND = [sys.executable, "-m", "twinbus.cli.main", "drill", "--json"]
 SMALL = ["--messages", "900", "--senders", "2", "--syphon", "application"]
 SECONDS_MAX = 110
+# A drill is eight processes, which mostly wait.
+AT_ONCE = 3
 ROOT = Path(__file__).resolve().parents[2]
 BROKEN = ("acknowledge_early", "complete_early", "deliver_pings")
 
@@ -82,18 +84,25 @@ class Running:
 
 
 @pytest.fixture(scope="module")
-def drills(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Done]]:
-    """All drills that run to their end, by what is broken in them."""
+def drills(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Done]:
+    """All drills that run to their end, by what is broken in them or their fault."""
     folder = tmp_path_factory.mktemp("drills")
-    running = {"": Running(folder / "honest", "--seed", "1", "--fault", "kill")}
-    for name in BROKEN:
-        cast = f"tests.drill.broken.{name}"
-        running[name] = Running(folder / name, "--seed", "1", "--cast", cast)
-    try:
-        yield {name: each.wait() for name, each in running.items()}
-    finally:
-        for each in running.values():
-            each.process.kill()
+    wanted = {"": ["--fault", "kill"]}
+    wanted |= {fault: ["--fault", fault] for fault in ("sick", "unauthorized")}
+    wanted |= {name: ["--cast", f"tests.drill.broken.{name}"] for name in BROKEN}
+    done: dict[str, Done] = {}
+    names = iter(wanted)
+    while some := list(islice(names, AT_ONCE)):
+        running = {
+            name: Running(folder / (name or "honest"), "--seed", "1", *wanted[name])
+            for name in some
+        }
+        try:
+            done |= {name: each.wait() for name, each in running.items()}
+        finally:
+            for each in running.values():
+                each.process.kill()
+    return done
 
 
 def test_a_drill_loses_nothing(drills: dict[str, Done]) -> None:
@@ -111,6 +120,32 @@ def test_a_drill_loses_nothing(drills: dict[str, Done]) -> None:
     assert figures["failback_seconds"]["count"] >= 10
     assert done.result["moved"] > 100
     assert done.result["pings_seen"] == 0
+
+
+def test_a_sick_primary_costs_relapses_and_no_message(drills: dict[str, Done]) -> None:
+    done = drills["sick"]
+
+    assert done.code == 0, done.errors
+    assert done.result["ok"], done.result["reasons"]
+    figures = done.result["figures"]
+    assert figures["accepted"] == 900
+    assert figures["lost"] == figures["unknown"] == figures["refused"] == 0
+    assert done.result["moved"] > 100
+
+
+def test_without_access_sends_raise_and_no_entity_fails_over(
+    drills: dict[str, Done],
+) -> None:
+    done = drills["unauthorized"]
+
+    assert done.code == 0, done.errors
+    assert done.result["ok"], done.result["reasons"]
+    figures = done.result["figures"]
+    assert figures["accepted"] == 900
+    assert figures["unknown"] > 0
+    assert figures["lost"] == 0
+    assert figures["failover_seconds"]["count"] == 0
+    assert done.result["moved"] == 0
 
 
 def test_a_drill_goes_through_all_its_parts(drills: dict[str, Done]) -> None:
@@ -181,7 +216,7 @@ def test_a_drill_that_is_stopped_leaves_nothing_behind(
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        (["--fault", "fire"], "--fault must be one of kill, stop, cut, not 'fire'."),
+        (["--fault", "fire"], "both, random, not 'fire'."),
         (["--messages", "1"], "--messages must be from"),
         (["--messages", "900", "--seconds", "20"], "Give --messages or --seconds"),
         (["--cast", "no.such"], "--cast no.such: there is no such package."),

@@ -10,8 +10,20 @@ from twinbus.testing.events import Event, Recorder
 from twinbus.wire.message.names import PING_CONTENT_TYPE
 
 
-def judged(events: list[Event], left: int = 0) -> Judgement:
-    return judge(stories.plan(), events, left)
+def judged(events: list[Event], left: int = 0, fault: str = "kill") -> Judgement:
+    return judge(stories.plan(fault), events, left)
+
+
+def without_pairing() -> list[Event]:
+    """All went well, and no entity failed over."""
+    return [event for event in stories.events() if event.op != "pairing"]
+
+
+def answered(condition: str) -> Event:
+    at = stories.ms(11)
+    line = Event("sender-0", "pairing", "", at, at, state="answered")
+    line.error = condition
+    return line
 
 
 def test_a_drill_in_which_all_went_well_has_no_reason_to_fail() -> None:
@@ -70,6 +82,62 @@ def test_an_entity_that_never_failed_over_was_not_shown() -> None:
     [reason] = judged(events).reasons
 
     assert reason == "sender-1 never failed over with rooms."
+
+
+# -- what each fault has to show ------------------------------------------------------
+
+
+BUSY = "com.microsoft:server-busy"
+NO_ACCESS = "amqp:unauthorized-access"
+
+
+def test_a_busy_primary_is_no_reason_to_fail_over() -> None:
+    calm = [*without_pairing(), answered(BUSY)]
+
+    assert judged(calm, fault="throttle").ok
+    [reason] = judged([*stories.events(), answered(BUSY)], fault="throttle").reasons
+    assert reason.startswith("These failed over, which this fault is no reason for:")
+
+
+def test_a_fault_that_no_send_met_was_not_shown() -> None:
+    assert judged(without_pairing(), fault="throttle").reasons == [
+        f"No send was answered with {BUSY}."
+    ]
+
+
+def test_the_application_may_send_again_what_was_refused() -> None:
+    refused = Event("sender-0", "send", "s0-orders", stories.ms(4), stories.ms(4.1))
+    refused.queue, refused.result = "orders", "unknown"
+    events = [*without_pairing(), answered(NO_ACCESS), refused]
+
+    assert judged(events, fault="unauthorized").ok
+
+    given_up = Event("sender-0", "send", "s0-more", stories.ms(5), stories.ms(6))
+    given_up.queue, given_up.result = "orders", "unknown"
+
+    assert judged([*events, given_up], fault="unauthorized").reasons == [
+        "Messages that no send was accepted for: 1."
+    ]
+
+
+def test_a_sick_primary_has_to_show_a_relapse() -> None:
+    [reason] = judged(stories.events(), fault="sick").reasons
+    assert reason.startswith("No entity relapsed")
+
+    states = {"relapsed": 21.1, "recovered": 22.0}
+    relapse = [
+        Event("sender-0", "pairing", "", stories.ms(at), stories.ms(at), state=state)
+        for state, at in states.items()
+    ]
+    for event in relapse:
+        event.queue = "orders"
+
+    assert judged([*stories.events(), *relapse], fault="sick").ok
+
+
+def test_a_stall_may_end_before_any_entity_fails_over() -> None:
+    assert judged(stories.events(), fault="stall").ok
+    assert judged(without_pairing(), fault="stall").ok
 
 
 def test_the_histories_of_all_processes_are_read(tmp_path: Path) -> None:

@@ -53,6 +53,26 @@ def test_both_ways_to_cut_come_up() -> None:
     assert found == {"refuse", "silence"}
 
 
+def test_random_chooses_every_fault_and_naming_it_plans_the_same_drill() -> None:
+    plans = [make_plan(Wishes(fault="random", seed=seed)) for seed in range(100)]
+
+    assert {plan.fault for plan in plans} == set(FAULTS)
+    for plan in plans:
+        assert make_plan(Wishes(fault=plan.fault, seed=plan.seed)) == plan
+
+
+@pytest.mark.parametrize("seconds", [15.0, 30.0, 45.0, 120.0, 600.0])
+def test_a_sick_primary_is_pinged_again_while_there_is_traffic(seconds: float) -> None:
+    for seed in SEEDS:
+        plan = make_plan(Wishes(fault="sick", seed=seed, seconds=seconds))
+        # Pings come 1, 2, 4 and so on seconds after one another; all in the fault
+        # end in a relapse.
+        ping_ms, pause_ms = limits.DRILL_FAILOVER_SECONDS * 1000, 1000.0
+        while ping_ms <= plan.outage_ms:
+            ping_ms, pause_ms = ping_ms + pause_ms, 2 * pause_ms
+        assert plan.fault_at_ms + ping_ms + 1500 <= plan.traffic_ms
+
+
 def test_seconds_set_the_time_at_the_usual_rate() -> None:
     plan = make_plan(Wishes(seconds=20))
 
@@ -174,4 +194,7 @@ def test_the_secondary_is_empty_before_the_senders_come() -> None:
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_every_fault_can_be_told(fault: str) -> None:
-    assert make_plan(Wishes(fault=fault)).fault_text
+    plan = make_plan(Wishes(fault=fault))
+
+    assert plan.fault_text
+    assert Plan(**plan.to_values()).rules == FAULTS[fault]

@@ -22,6 +22,8 @@ def said(states: dict[str, str] | None = None, accepted: int = 10) -> dict[str, 
         "held": 2,
         "failed": 0,
         "states": states or dict.fromkeys(ENTITIES, "healthy"),
+        "done": False,
+        "over": [path for path, state in (states or {}).items() if "over" in state],
     }
 
 
@@ -54,22 +56,38 @@ def test_a_topic_counts_the_deliveries_of_its_subscriptions(scene: Scene) -> Non
     assert by_path["events"] == 14
 
 
-def test_all_are_in_a_state_only_when_every_sender_says_so(scene: Scene) -> None:
+def test_an_entity_has_failed_over_when_every_sender_says_so(scene: Scene) -> None:
     over = dict.fromkeys(ENTITIES, "failed over")
     scene.sender_says("sender-0", said(over))
     scene.sender_says("sender-1", said({**over, "orders": "suspect"}))
 
-    assert not scene.all_are("failed over")
-    assert scene.not_yet("failed over") == ["orders"]
+    assert scene.not_yet_over() == ["orders"]
     assert scene.entities()[0].state == "failed over 1/2"
 
     scene.sender_says("sender-1", said(over))
 
-    assert scene.all_are("failed over")
+    assert scene.not_yet_over() == []
+    assert scene.not_yet_back() == list(ENTITIES)
+
+
+def test_an_entity_on_probation_has_failed_over(scene: Scene) -> None:
+    line = said(dict.fromkeys(ENTITIES, "probation"))
+    line["over"] = list(ENTITIES)
+    scene.sender_says("sender-0", line)
+
+    assert scene.not_yet_over() == []
+    assert scene.not_yet_back() == list(ENTITIES)
+    assert not scene.traffic_is_over()
+
+    # Without further sends, it stays on probation.
+    scene.sender_says("sender-0", {**line, "done": True})
+
+    assert scene.not_yet_back() == []
+    assert scene.traffic_is_over()
 
 
 def test_no_state_is_known_before_the_first_event(scene: Scene) -> None:
-    assert not scene.all_are("healthy")
+    assert scene.not_yet_back() == scene.not_yet_over() == list(ENTITIES)
 
 
 def test_a_sender_that_has_ended_is_not_waited_for(scene: Scene) -> None:
@@ -78,7 +96,7 @@ def test_a_sender_that_has_ended_is_not_waited_for(scene: Scene) -> None:
 
     scene.forget_sender("sender-0")
 
-    assert scene.all_are("healthy")
+    assert scene.not_yet_back() == []
     assert scene.accepted == 2 * 10 * len(ENTITIES)
 
 
@@ -164,7 +182,7 @@ def test_progress_for_people_tells_every_part(
     screen.show(scene)
 
     captured = capsys.readouterr()
-    assert "the primary is away" in captured.err
+    assert "the primary has its fault" in captured.err
     assert captured.out == ""
 
 
@@ -191,6 +209,7 @@ def test_the_final_table_says_all_figures() -> None:
         Wishes(seed=5, fault="cut", senders=2, seconds=20),
         Wishes(seed=5, messages=500, syphon="application"),
         Wishes(seed=5, messages=20_000, cast="some.package"),
+        Wishes(seed=5, fault="random", seconds=20),
     ],
 )
 def test_the_command_that_repeats_a_drill_plans_the_same_one(wishes: Wishes) -> None:

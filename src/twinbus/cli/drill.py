@@ -42,39 +42,47 @@ _EPILOG = (
 )
 
 
+Messages = Annotated[int | None, typer.Option(help="Send so many messages in all.")]
+Seconds = Annotated[
+    float | None,
+    typer.Option(help="Send for so long, 300 messages a second. [default: 30]"),
+]
+Senders = Annotated[int, typer.Option(help="Processes that send.")]
+FaultName = Annotated[
+    str,
+    typer.Option(
+        help="What happens to the primary: kill, stop (it hangs), cut (it cannot be "
+        "reached), throttle, storage-full, storage-slow, send-down, sick (pings "
+        "succeed and sends fail), stall, unauthorized, both (the secondary is cut "
+        "off, too), or random (the seed chooses)."
+    ),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(help="All chance comes from it. [default: another each time]"),
+]
+SyphonKind = Annotated[
+    str, typer.Option(help="What drains the backlog: spark or application.")
+]
+Report = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE.html", help="Write a report with a picture there."),
+]
+Keep = Annotated[
+    bool, typer.Option("--keep", help="Keep logs, histories and data of the drill.")
+]
+
+
 @app.command("drill", epilog=_EPILOG)
 def drill(
-    messages: Annotated[
-        int | None, typer.Option(help="Send so many messages in all.")
-    ] = None,
-    seconds: Annotated[
-        float | None,
-        typer.Option(help="Send for so long, 300 messages a second. [default: 30]"),
-    ] = None,
-    senders: Annotated[int, typer.Option(help="Processes that send.")] = 3,
-    fault: Annotated[
-        str,
-        typer.Option(
-            help="What happens to the primary: kill, stop (it hangs) or cut (it cannot "
-            "be reached)."
-        ),
-    ] = "kill",
-    seed: Annotated[
-        int | None,
-        typer.Option(help="All chance comes from it. [default: another each time]"),
-    ] = None,
-    syphon: Annotated[
-        str,
-        typer.Option(help="What drains the backlog: spark or application."),
-    ] = "spark",
-    report: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.html", help="Write a report with a picture there."),
-    ] = None,
-    keep: Annotated[
-        bool,
-        typer.Option("--keep", help="Keep logs, histories and data of the drill."),
-    ] = False,
+    messages: Messages = None,
+    seconds: Seconds = None,
+    senders: Senders = 3,
+    fault: FaultName = "kill",
+    seed: Seed = None,
+    syphon: SyphonKind = "spark",
+    report: Report = None,
+    keep: Keep = False,
     cast: Annotated[str, typer.Option(hidden=True)] = "",
     as_json: Json = False,
 ) -> None:

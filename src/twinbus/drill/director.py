@@ -70,7 +70,6 @@ class Director:
         self._receivers: list[Child] = []
         self._syphon: Child | None = None
         self._ready: set[str] = set()
-        self._done: set[str] = set()
         self._drained = False
         self._deaths = 0
         self._replacing: asyncio.Task[None] | None = None
@@ -150,17 +149,27 @@ class Director:
         # Begun before it happens: clients notice sooner than this process.
         lost = self._recorder.start("director", "restart")
         await self._site.break_primary()
-        if self.plan.fault == "kill":
+        if self.plan.fault in ("kill", "stall"):
             self._recorder.finish(lost)
-        await self._until_all_are("failed over", "fail over")
-        await self._sleep_until(self.plan.fault_at_ms + self.plan.outage_ms)
+        if self.plan.rules.fails_over:
+            await self._until_none_is(
+                self.scene.not_yet_over, limits.DRILL_CHANGE_SECONDS, "fail over"
+            )
+        if self.plan.fault == "stall":
+            await self._site.until_restarted()
+        else:
+            await self._sleep_until(self.plan.fault_at_ms + self.plan.outage_ms)
 
     async def _restore(self) -> None:
         self._begin("back")
         await self._site.restore_primary()
         assert self._fault is not None
         self._recorder.finish(self._fault)
-        await self._until_all_are("healthy", "fail back")
+        seconds = limits.DRILL_CHANGE_SECONDS
+        if self.plan.rules.relapses:
+            # The pause before the next ping may be as long as the fault was.
+            seconds += self.plan.outage_ms / 1000
+        await self._until_none_is(self.scene.not_yet_back, seconds, "fail back")
 
     async def _bring_home(self) -> None:
         self._begin("home")
@@ -172,7 +181,7 @@ class Director:
         for _ in range(limits.DRILL_DRAINS_MAX):
             await self._drain()
             await self._until(
-                self._traffic_is_over, self._traffic_seconds(), "the last sends"
+                self.scene.traffic_is_over, self._traffic_seconds(), "the last sends"
             )
             if await self._becomes_empty(self._site.secondary_text, BACKLOG, 0):
                 return
@@ -215,15 +224,14 @@ class Director:
             text = f"Waited {seconds:g} seconds for {what}, in vain."
             raise DrillFailed(text) from None
 
-    async def _until_all_are(self, state: str, verb: str) -> None:
+    async def _until_none_is(
+        self, missing: Callable[[], list[str]], seconds: float, verb: str
+    ) -> None:
+        """Until no entity is missing."""
         try:
-            await self._until(
-                lambda: self.scene.all_are(state),
-                limits.DRILL_CHANGE_SECONDS,
-                f"all to {verb}",
-            )
+            await self._until(lambda: not missing(), seconds, f"all to {verb}")
         except DrillFailed as error:
-            names = ", ".join(self.scene.not_yet(state))
+            names = ", ".join(missing())
             raise DrillFailed(f"{error.text} Not yet: {names}.") from None
 
     async def _sleep_until(self, at_ms: int) -> None:
@@ -231,9 +239,6 @@ class Director:
         assert self.scene.traffic_at is not None
         self._tick()
         await asyncio.sleep(self.scene.traffic_at + at_ms / 1000 - self.scene.now)
-
-    def _traffic_is_over(self) -> bool:
-        return all(child.name in self._done for child in self._senders)
 
     def _traffic_seconds(self) -> float:
         assert self.scene.traffic_at is not None
@@ -307,8 +312,6 @@ class Director:
             self.scene.sender_says(child.name, line)
         if "received" in line:
             self.scene.receiver_says(child.name, line)
-        if "done" in line:
-            self._done.add(child.name)
         if "moved" in line:
             self.scene.moved = line["moved"]
         if "drained" in line:

@@ -1,9 +1,10 @@
 """The judgement: whether every promise was kept, and if not, why.
 
 Owns what counts as a failure of the drill. Most of it is the history checker's verdict;
-beside that, a drill fails if a message was accepted and not received by its end, if a
-send raised an error, and if an entity did not fail over or back. Reads the histories of
-all processes. Knows nothing about how they came to be.
+beside that, a drill fails if a message was accepted and not received by its end, and if
+it does not show what its fault has to show (`FAULTS` in `plan.py`): who fails over, and
+whether a send may raise. Reads the histories of all processes. Knows nothing about how
+they came to be.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from twinbus import limits
+from twinbus.drill.answers import answers_in
 from twinbus.drill.plan import ENTITIES, Plan, rules
 from twinbus.testing.events import Event, load
 from twinbus.testing.history_evidence import PairHealth
@@ -62,12 +64,22 @@ def judge(plan: Plan, events: Sequence[Event], left: int) -> Judgement:
             say(f"{count:,} {kind}: {meaning}. {_examples(report, kind)}")
     if left:
         say(f"Messages that were still waiting at the end: {left:,}.")
-    if report.unknown or report.refused:
-        count = report.unknown + report.refused
-        say(f"Sends that did not succeed: {count:,}. A paired send never fails.")
-    for reason in _not_shown(plan, events):
+    for reason in (*_raised(plan, report, events), *_not_shown(plan, events)):
         say(reason)
     return judgement
+
+
+def _raised(plan: Plan, report: PairedReport, events: Sequence[Event]) -> list[str]:
+    """Sends that raised where none may, and messages that were given up."""
+    if not plan.rules.raises:
+        count = report.unknown + report.refused
+        text = f"Sends that did not succeed: {count:,}. A paired send never fails."
+        return [text] if count else []
+    sends = [event for event in events if event.op == "send"]
+    accepted = {event.key for event in sends if event.result == "ok"}
+    lacking = {event.key for event in sends} - accepted
+    text = f"Messages that no send was accepted for: {len(lacking):,}."
+    return [text] if lacking else []
 
 
 def _examples(report: PairedReport, kind: str) -> str:
@@ -79,15 +91,19 @@ def _examples(report: PairedReport, kind: str) -> str:
 def _not_shown(plan: Plan, events: Sequence[Event]) -> list[str]:
     """What a drill has to show, and this one has not."""
     pairing = [event for event in events if event.op == "pairing"]
-    spans = [
-        (process, path)
-        for process, path, span in PairHealth(pairing).spans()
-        if span.failed_over
-    ]
+    spans = list(PairHealth(pairing).spans())
+    over = {(process, path) for process, path, span in spans if span.failed_over}
     found = []
     for number in range(plan.senders):
         name = f"sender-{number}"
-        missing = [path for path in ENTITIES if (name, path) not in spans]
-        if missing:
+        missing = [path for path in ENTITIES if (name, path) not in over]
+        if missing and plan.rules.fails_over:
             found.append(f"{name} never failed over with {', '.join(missing)}.")
+    if over and plan.rules.fails_over is False:
+        names = ", ".join(sorted({path for _, path in over}))
+        found.append(f"These failed over, which this fault is no reason for: {names}.")
+    if plan.rules.relapses and not any(span.relapsed for _, _, span in spans):
+        found.append("No entity relapsed, though pings were accepted and sends failed.")
+    if plan.rules.answer and not answers_in(events)[plan.rules.answer]:
+        found.append(f"No send was answered with {plan.rules.answer}.")
     return found

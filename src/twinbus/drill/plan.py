@@ -7,6 +7,7 @@ way. Pure: no clock, no process, no connection.
 
 from __future__ import annotations
 
+import enum
 import hashlib
 import random
 from collections.abc import Iterator
@@ -19,8 +20,9 @@ from twinbus.pairing.rules.naming import backlog_path
 from twinbus.testing.history_paired import PairedRules
 from twinbus.testing.verdict import QueueRules, Rules
 
-FAULTS = ("kill", "stop", "cut")
 SYPHONS = ("spark", "application")
+# Let the seed choose the fault.
+RANDOM = "random"
 
 PRIMARY_NAME = "contoso"
 SECONDARY_NAME = "contoso-backlog"
@@ -37,6 +39,87 @@ PLACES = (
     *(f"{TOPIC}/Subscriptions/{name}" for name in SUBSCRIPTIONS),
     SESSION_QUEUE,
 )
+
+
+# -- faults --------------------------------------------------------------------------
+
+
+class Means(enum.Enum):
+    """How the drill makes a fault."""
+
+    # A signal to the process of the primary.
+    PROCESS = "process"
+    # A proxy before the primary; with `both`, another before the secondary.
+    PROXY = "proxy"
+    # The server itself does it, as with `twinbus fault add`.
+    SWITCHBOARD = "switchboard"
+
+
+@dataclass(frozen=True, slots=True)
+class FaultRules:
+    """A fault of the primary, and what a drill with it has to show."""
+
+    # What is wrong with the primary, for people.
+    text: str
+    means: Means
+    # Whether every entity fails over in every sender; False: none may; None: some may.
+    fails_over: bool | None = True
+    # Whether entities relapse: pings are accepted and sends are not.
+    relapses: bool = False
+    # Whether a send may raise. The application sends such a message again.
+    raises: bool = False
+    # A condition that some send must have been answered with, if it shows the fault.
+    answer: str = ""
+    # How long the switchboard delays requests, or hangs.
+    delay_seconds: float = 0
+
+
+FAULTS: dict[str, FaultRules] = {
+    "kill": FaultRules("its process is killed", Means.PROCESS),
+    "stop": FaultRules("its process hangs (SIGSTOP)", Means.PROCESS),
+    "cut": FaultRules("it is cut off", Means.PROXY),
+    # A busy service is asked again after ten seconds, and never fails over.
+    "throttle": FaultRules(
+        "it is throttled: sends are answered with server-busy",
+        Means.SWITCHBOARD,
+        fails_over=False,
+        answer="com.microsoft:server-busy",
+    ),
+    "storage-full": FaultRules("its disk is full", Means.SWITCHBOARD),
+    "storage-slow": FaultRules(
+        f"its disk is slow: each commit takes {limits.DRILL_SLOW_DISK_SECONDS:g} s",
+        Means.SWITCHBOARD,
+        delay_seconds=limits.DRILL_SLOW_DISK_SECONDS,
+    ),
+    "send-down": FaultRules("its sends fail, and pings too", Means.SWITCHBOARD),
+    "sick": FaultRules(
+        "its sends fail, while links open and pings succeed",
+        Means.SWITCHBOARD,
+        relapses=True,
+    ),
+    # The supervisor restarts the server, which may be sooner than all fail over.
+    "stall": FaultRules(
+        "its event loop stalls",
+        Means.SWITCHBOARD,
+        fails_over=None,
+        delay_seconds=limits.DRILL_STALL_SECONDS,
+    ),
+    # The primary answers, so it is not away: the application has to act.
+    "unauthorized": FaultRules(
+        "it gives no access",
+        Means.SWITCHBOARD,
+        fails_over=False,
+        raises=True,
+        answer="amqp:unauthorized-access",
+    ),
+    # With nowhere to send to, a send raises.
+    "both": FaultRules(
+        "it is cut off, and so is the secondary", Means.PROXY, raises=True
+    ),
+}
+
+
+# -- the plan ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +165,16 @@ class Plan:
         return self.messages * 1000 / self.traffic_ms
 
     @property
+    def rules(self) -> FaultRules:
+        """What is to be shown with this fault."""
+        return FAULTS[self.fault]
+
+    @property
     def fault_text(self) -> str:
-        """What happens to the primary, for people."""
-        return {
-            "kill": "its process is killed",
-            "stop": "its process hangs (SIGSTOP)",
-            "cut": f"it is cut off ({_CUTS[self.cut]})",
-        }[self.fault]
+        """What is wrong with the primary, for people."""
+        if self.rules.means is Means.PROXY:
+            return f"{self.rules.text} ({_CUTS[self.cut]})"
+        return self.rules.text
 
     def shipments(self, sender: int) -> Iterator[Shipment]:
         """What one sender sends, in the order of its time."""
@@ -143,10 +229,15 @@ def make_plan(wishes: Wishes) -> Plan:
     chance = random.Random(f"{wishes.seed}/plan")  # noqa: S311
     # A fifth to a quarter of the time all is well.
     fault_at = seconds * chance.uniform(0.2, 0.25)
-    outage = max(seconds * chance.uniform(0.35, 0.4), limits.DRILL_OUTAGE_SECONDS_MIN)
+    fault = _fault(wishes)
+    share = chance.uniform(0.35, 0.4)
+    if FAULTS[fault].relapses:
+        # The next ping after a relapse may come as late again, and needs sends then.
+        share *= limits.DRILL_RELAPSE_SHARE
+    outage = max(seconds * share, limits.DRILL_OUTAGE_SECONDS_MIN)
     return Plan(
         seed=wishes.seed,
-        fault=wishes.fault,
+        fault=fault,
         senders=wishes.senders,
         messages=messages,
         traffic_ms=round(seconds * 1000),
@@ -156,6 +247,16 @@ def make_plan(wishes: Wishes) -> Plan:
         syphon=wishes.syphon,
         cast=wishes.cast,
     )
+
+
+def _fault(wishes: Wishes) -> str:
+    """The fault that is wished for, or that the seed chooses.
+
+    By a chance of its own, so that the drill is the same when the fault is named.
+    """
+    if wishes.fault != RANDOM:
+        return wishes.fault
+    return random.Random(f"{wishes.seed}/fault").choice(list(FAULTS))  # noqa: S311
 
 
 def _volume(wishes: Wishes) -> tuple[float, int]:
@@ -169,7 +270,7 @@ def _volume(wishes: Wishes) -> tuple[float, int]:
 
 
 def _check(wishes: Wishes) -> None:
-    _choice("--fault", wishes.fault, FAULTS)
+    _choice("--fault", wishes.fault, (*FAULTS, RANDOM))
     _choice("--syphon", wishes.syphon, SYPHONS)
     if wishes.messages is not None and wishes.seconds is not None:
         raise ConfigError("Give --messages or --seconds, not both.")

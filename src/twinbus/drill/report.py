@@ -80,7 +80,7 @@ def _figure(timeline: Timeline) -> str:
         "<figure>"
         f'<div class="wide">{draw(timeline, _WIDE)}</div>'
         f'<div class="narrow">{draw(timeline, _NARROW)}</div>'
-        "<figcaption>Shaded: the primary is away. An entity counts as suspect or "
+        "<figcaption>Shaded: the primary has its fault. An entity counts as suspect or "
         "failed over while it is so for at least one sender.</figcaption></figure>"
     )
 

@@ -7,23 +7,24 @@ since the drill began. Knows nothing about terminals, nor about processes.
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from twinbus import limits
 from twinbus.drill.plan import ENTITIES, PLACES, TOPIC, Plan
+from twinbus.drill.states import HEALTHY, PROBATION, WORST_FIRST
 
 # In their order, and as people are told.
 PHASES = {
     "start": "servers, senders and receivers start",
     "healthy": "all is well",
-    "outage": "the primary is away",
-    "back": "the primary is back",
+    "outage": "the primary has its fault",
+    "back": "the fault is over",
     "home": "the backlog comes home",
     "settle": "receivers take the rest",
     "judge": "the history is judged",
 }
-_WORST_FIRST = ("failed over", "refused", "probation", "suspect", "healthy")
 
 
 @dataclass(slots=True)
@@ -154,15 +155,35 @@ class Scene:
         found = (each["states"].get(path) for each in self._senders.values())
         return Counter(state for state in found if state)
 
-    def all_are(self, state: str) -> bool:
-        """Whether every entity is in this state for every sender."""
-        return bool(self._senders) and all(
-            set(self.states(path)) <= {state} for path in ENTITIES
+    def not_yet_back(self) -> list[str]:
+        """The entities that do not take sends again in every sender.
+
+        Probation ends with an accepted send; a sender without traffic has none.
+        """
+        return self._missing(
+            lambda line, path: (
+                line["states"][path]
+                in ((HEALTHY, PROBATION) if line["done"] else (HEALTHY,))
+            )
         )
 
-    def not_yet(self, state: str) -> list[str]:
-        """The entities for which that is not so."""
-        return [path for path in ENTITIES if set(self.states(path)) - {state}]
+    def not_yet_over(self) -> list[str]:
+        """The entities that have not failed over yet in every sender."""
+        return self._missing(lambda line, path: path in line["over"])
+
+    def _missing(self, has: Callable[[dict[str, Any], str], bool]) -> list[str]:
+        lines = self._senders.values()
+        return [
+            path
+            for path in ENTITIES
+            if not lines
+            or any(path in line["states"] and not has(line, path) for line in lines)
+        ]
+
+    def traffic_is_over(self) -> bool:
+        """Whether every sender has sent everything; those that died do not count."""
+        lines = [line for line in self._senders.values() if line["states"]]
+        return all(line["done"] for line in lines)
 
     def rates(self) -> tuple[float, float]:
         """Messages accepted and received a second, lately."""
@@ -193,7 +214,7 @@ class Scene:
     def _told(self, path: str) -> str:
         """The state; where senders disagree, the worst one and how many have it."""
         states = self.states(path)
-        for state in _WORST_FIRST:
+        for state in WORST_FIRST:
             if state in states:
                 if len(states) == 1:
                     return state

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from twinbus import limits
 from twinbus.drill.scene import PHASES, Scene
+from twinbus.drill.states import FAILED_OVER, HEALTHY, PROBATION, REFUSED, SUSPECT
 from twinbus.drill.summary import figures
 
 if TYPE_CHECKING:
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
 
 _BAR = 10
 _COLOURS = {
-    "healthy": "green",
-    "suspect": "yellow",
-    "probation": "yellow",
-    "refused": "red",
-    "failed over": "red",
+    HEALTHY: "green",
+    SUSPECT: "yellow",
+    PROBATION: "yellow",
+    REFUSED: "red",
+    FAILED_OVER: "red",
 }
 
 
@@ -117,7 +118,7 @@ def view_of(scene: Scene) -> RenderableType:
     plan = scene.plan
     head = (
         f"twinbus drill: {plan.senders} senders, {plan.rate:.0f} messages a second, "
-        f"seed {plan.seed}; in the outage {plan.fault_text}"
+        f"seed {plan.seed}; the fault of the primary: {plan.fault_text}"
     )
     intervals = (
         f"failover interval {limits.DRILL_FAILOVER_SECONDS:g} s, "

@@ -2,9 +2,10 @@
 
 Owns the traffic of one sender process. Each message leaves at its time, whatever has
 become of those before it, so an outage cannot slow the traffic down. Every send is
-written down before it begins and when it ends; so is what the pair tells. A send that
-raises is recorded and counted: it is what must never happen. Uses the public names of
-the library and no others.
+written down before it begins and when it ends; so is what the pair tells. A message
+whose send raises is sent again after a pause, as an application does it, and each send
+is recorded: whether one may raise at all, the judge says. Uses the public names of the
+library and no others.
 """
 
 from __future__ import annotations
@@ -22,27 +23,20 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 
 from twinbus import limits
 from twinbus.aio import (
-    EventKind,
     MessageSender,
     MessagingFactory,
     PairingError,
     PairingEvent,
     SendAvailabilityPairedNamespaceOptions,
+    Verdict,
 )
+from twinbus.drill.answers import record_answer
 from twinbus.drill.plan import ENTITIES, PRIMARY_NAME, TOPIC, Plan, Shipment
 from twinbus.drill.stage import Line, Stage, act, say
-from twinbus.testing.history import Event, Recorder
+from twinbus.drill.states import FAILED_OVER, HEALTHY, STATE_AFTER
+from twinbus.testing.events import Event, Recorder
 from twinbus.testing.history_evidence import record_pairing
 from twinbus.testing.traces import digest_of
-
-_STATES = {
-    EventKind.SUSPECT: "suspect",
-    EventKind.FAILED_OVER: "failed over",
-    EventKind.RECOVERED: "healthy",
-    EventKind.RELAPSED: "failed over",
-    EventKind.REFUSED: "refused",
-    EventKind.FAILED_BACK: "probation",
-}
 
 
 class SenderWork:
@@ -57,8 +51,12 @@ class SenderWork:
         self._held = 0
         self._accepted: Counter[str] = Counter()
         self._failed = 0
+        # Every message was sent.
+        self._done = False
         self._slowest_ms = 0.0
-        self.states = dict.fromkeys(ENTITIES, "healthy")
+        self.states = dict.fromkeys(ENTITIES, HEALTHY)
+        # The entities that have failed over at least once.
+        self._over: set[str] = set()
 
     # -- sending -----------------------------------------------------------------------
 
@@ -78,14 +76,32 @@ class SenderWork:
                 if left > 0:
                     await asyncio.sleep(left)
                 group.create_task(self._send(shipment))
+        self._done = True
 
     async def _send(self, shipment: Shipment) -> None:
-        body = shipment.body
-        message = ServiceBusMessage(
-            body,
-            message_id=shipment.key,
-            session_id=shipment.session or None,
-        )
+        """Send one message, again and again if that raises, for as long as allowed."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + limits.DRILL_SEND_SECONDS
+        pause = limits.DRILL_AGAIN_SECONDS_MIN
+        message, due_ms = _message(shipment), 0
+        if shipment.delay_ms:
+            due_ms = int(self._recorder.now()) + shipment.delay_ms
+            due = datetime.fromtimestamp(due_ms / 1000, UTC)
+            message.scheduled_enqueue_time_utc = due
+        self._held += 1
+        try:
+            while not await self._try(shipment, message, due_ms):
+                if loop.time() >= until:
+                    return
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, limits.DRILL_AGAIN_SECONDS_MAX)
+        finally:
+            self._held -= 1
+
+    async def _try(
+        self, shipment: Shipment, message: ServiceBusMessage, due_ms: int
+    ) -> bool:
+        """Whether a send was accepted; writes it down."""
         recorder = self._recorder
         event = recorder.start(
             self.name,
@@ -93,27 +109,22 @@ class SenderWork:
             key=shipment.key,
             queue=shipment.path,
             session=shipment.session,
-            digest=digest_of(body),
+            digest=digest_of(shipment.body),
             ttl_ms=shipment.ttl_ms,
+            not_before=due_ms,
             link=f"{self.name}/{shipment.path}",
         )
-        if shipment.ttl_ms:
-            message.time_to_live = timedelta(milliseconds=shipment.ttl_ms)
-        if shipment.delay_ms:
-            event.not_before = int(event.invoke_at) + shipment.delay_ms
-            due = datetime.fromtimestamp(event.not_before / 1000, UTC)
-            message.scheduled_enqueue_time_utc = due
         recorder.announce(event)
-        self._held += 1
         try:
             await self._senders[shipment.path].send_messages(message)
         except (ServiceBusError, PairingError) as error:
+            # Also where access was refused: the link may have ended with the refusal
+            # before the answer to this message came.
             recorder.finish(event, "unknown", error=type(error).__name__)
             self._failed += 1
-        else:
-            self._note(recorder.finish(event))
-        finally:
-            self._held -= 1
+            return False
+        self._note(recorder.finish(event))
+        return True
 
     def _note(self, done: Event) -> None:
         self._accepted[done.queue] += 1
@@ -124,10 +135,18 @@ class SenderWork:
     def heard(self, event: PairingEvent) -> None:
         """The pair tells something."""
         record_pairing(self._recorder, self.name, event)
-        state = _STATES.get(event.kind)
+        state = STATE_AFTER.get(event.kind.value)
         if state is not None and event.path in self.states:
             self.states[event.path] = state
+            if state == FAILED_OVER:
+                self._over.add(event.path)
             say(event=event.kind.value, path=event.path)
+
+    def answered(self, error: BaseException) -> Verdict | None:
+        """The primary has answered a send or a ping with an error; note which."""
+        condition = getattr(error, "condition", type(error).__name__)
+        record_answer(self._recorder, self.name, condition)
+        return None
 
     def say(self) -> None:
         """How it goes."""
@@ -137,12 +156,25 @@ class SenderWork:
             failed=self._failed,
             slowest_ms=round(self._slowest_ms),
             states=self.states,
+            over=sorted(self._over),
+            done=self._done,
         )
 
     async def say_often(self) -> None:
         while True:
             self.say()
             await asyncio.sleep(limits.DRILL_SAY_SECONDS)
+
+
+def _message(shipment: Shipment) -> ServiceBusMessage:
+    message = ServiceBusMessage(
+        shipment.body,
+        message_id=shipment.key,
+        session_id=shipment.session or None,
+    )
+    if shipment.ttl_ms:
+        message.time_to_live = timedelta(milliseconds=shipment.ttl_ms)
+    return message
 
 
 async def play(stage: Stage, job: Line) -> None:
@@ -162,6 +194,7 @@ async def play(stage: Stage, job: Line) -> None:
             ping_primary_interval=limits.DRILL_PING_SECONDS,
             primary_name=PRIMARY_NAME,
             on_event=work.heard,
+            classifier=work.answered,
         )
         await primary.pair_namespace(options)
         say(ready=True)
@@ -174,7 +207,6 @@ async def play(stage: Stage, job: Line) -> None:
         if sending.done():
             sending.result()
             work.say()
-            say(done=True)
             # The pair goes on: its entities may still have to fail back.
             await over
         sending.cancel()

@@ -1,8 +1,8 @@
 """The two servers of a drill, and what is done to the primary.
 
-Owns both processes and, for a cut, the proxy before the primary. Every process that
-talks to the primary gets the same connection string, so a cut is one for all. The two
-servers start at the same time; the primary comes back with the data that it had.
+Owns both processes and, for a cut, the proxies before them. Every process that talks to
+the primary gets the same connection string, so a cut is one for all. The two servers
+start at the same time; the primary comes back with the data that it had.
 """
 
 from __future__ import annotations
@@ -16,19 +16,24 @@ from azure.core.exceptions import AzureError
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from twinbus import limits
-from twinbus.drill.children import Child, DrillFailed, Line
+from twinbus.cli.remote import reach
+from twinbus.client.connection import Connection
+from twinbus.drill.children import DrillFailed
 from twinbus.drill.plan import (
     PRIMARY_NAME,
     SECONDARY_NAME,
+    Means,
     Plan,
     primary_entities,
     secondary_entities,
 )
+from twinbus.drill.proxying import DrillProxy
+from twinbus.drill.switching import Switch
 from twinbus.drill.tied import tied
+from twinbus.errors import RemoteError
 from twinbus.pairing.rules.naming import backlog_index
+from twinbus.server.access.port import INSTANCE_PROPERTY
 from twinbus.testing.server_process import ServerDied, ServerProcess
-
-_PROXY = "twinbus.testing.proxy"
 
 
 def _wrapper(cast: str) -> list[str]:
@@ -49,18 +54,23 @@ class Site:
             folder / "primary",
             primary_entities(),
             name=PRIMARY_NAME,
+            options=["--faults"],
             prefix=[*prefix, *_wrapper(plan.cast)],
         )
+        # A supervisor ends a stall; what the drill kills has to stay away.
+        self._primary.supervised = plan.fault == "stall"
         self._secondary = ServerProcess(
             folder / "secondary",
             secondary_entities(plan),
             name=SECONDARY_NAME,
             prefix=prefix,
         )
-        self._proxy: Child | None = None
-        self._answers: asyncio.Queue[Line] = asyncio.Queue()
+        self._proxies: list[DrillProxy] = []
+        self._switch: Switch | None = None
+        self._instance = ""
         self._admin: ServiceBusAdministrationClient | None = None
         self.primary_text = self._primary.connection_string
+        self._sent_to = self._secondary.connection_string
 
     async def start(self) -> None:
         """Start everything."""
@@ -71,40 +81,32 @@ class Site:
             )
         except ServerDied as error:
             raise DrillFailed(f"A server did not start: {error}") from error
-        if self._plan.fault == "cut":
-            await self._start_proxy()
+        if self._plan.rules.means is Means.PROXY:
+            self.primary_text = await self._proxied("proxy", self._primary)
+        if self._plan.fault == "both":
+            self._sent_to = await self._proxied("proxy-secondary", self._secondary)
+        if self._plan.rules.means is Means.SWITCHBOARD:
+            url = f"http://127.0.0.1:{self._primary.ports['http']}"
+            self._switch = Switch(reach(self.primary_text, url, None))
+            self._instance = await self._ask_instance()
         self._admin = ServiceBusAdministrationClient.from_connection_string(
             self._secondary.admin_connection_string,
             connection_verify=self._secondary.ca_file,
         )
 
-    async def _start_proxy(self) -> None:
-        proxy = Child("proxy", self._folder, self._heard)
-        self._proxy = proxy
-        port = str(self._primary.ports["amqp"])
-        await proxy.start(self._run, _PROXY, "127.0.0.1", port)
-        answer = await self._answer()
-        text = self._primary.connection_string_through(answer["port"])
-        self.primary_text = text
+    async def _proxied(self, name: str, server: ServerProcess) -> str:
+        """Put a proxy before a server; returns the connection string through it."""
+        proxy = DrillProxy(name, self._folder)
+        self._proxies.append(proxy)
+        port = await proxy.start(self._run, "127.0.0.1", server.ports["amqp"])
+        return server.connection_string_through(port)
 
-    def _heard(self, _: Child, line: Line) -> None:
-        self._answers.put_nowait(line)
-
-    async def _answer(self) -> Line:
-        try:
-            return await asyncio.wait_for(
-                self._answers.get(), limits.DRILL_PROXY_SECONDS
-            )
-        except TimeoutError:
-            raise DrillFailed("The proxy does not answer.") from None
-
-    async def _ask_proxy(self, *words: str) -> None:
-        assert self._proxy is not None
-        for word in words:
-            self._proxy.tell(do=word)
-            answer = await self._answer()
-            if not answer.get("ok"):
-                raise DrillFailed(f"The proxy says: {answer.get('error')}")
+    async def _ask_instance(self) -> str:
+        """Which life of the primary answers."""
+        connection = Connection.from_connection_string(self.primary_text)
+        async with connection:
+            await connection.open(limits.DRILL_CONTACT_SECONDS_MAX)
+            return str(connection.properties[INSTANCE_PROPERTY])
 
     # -- where things are --------------------------------------------------------------
 
@@ -112,7 +114,7 @@ class Site:
         """What a child needs to find both."""
         return {
             "primary": self.primary_text,
-            "secondary": self._secondary.connection_string,
+            "secondary": self._sent_to,
             "secondary_admin": self._secondary.admin_connection_string,
             "ca_file": self._secondary.ca_file,
         }
@@ -140,34 +142,57 @@ class Site:
     # -- what is done to the primary ---------------------------------------------------
 
     async def break_primary(self) -> None:
-        """Take the primary away."""
-        if self._plan.fault == "kill":
+        """Let the fault of the plan begin."""
+        plan = self._plan
+        if plan.fault == "kill":
             self._primary.kill()
-        elif self._plan.fault == "stop":
+        elif plan.fault == "stop":
             self._primary.pause()
-        elif self._plan.cut == "refuse":
-            await self._ask_proxy("refuse", "cut")
+        elif plan.rules.means is Means.PROXY:
+            await asyncio.gather(*(proxy.cut(plan.cut) for proxy in self._proxies))
         else:
-            await self._ask_proxy("black_hole")
+            assert self._switch is not None
+            await asyncio.to_thread(self._switch.on, plan)
 
     async def restore_primary(self) -> None:
-        """Bring it back."""
-        if self._plan.fault == "kill":
+        """End the fault."""
+        plan = self._plan
+        if plan.fault == "kill":
             try:
                 await asyncio.to_thread(self._primary.start)
             except ServerDied as error:
                 raise DrillFailed(f"The primary did not come back: {error}") from error
-        elif self._plan.fault == "stop":
+        elif plan.fault == "stop":
             self._primary.resume()
+        elif plan.rules.means is Means.PROXY:
+            await asyncio.gather(*(proxy.heal() for proxy in self._proxies))
         else:
-            await self._ask_proxy("heal")
+            assert self._switch is not None
+            await asyncio.to_thread(self._switch.off)
+
+    async def until_restarted(self) -> None:
+        """Wait until the supervisor has started the primary again."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + limits.DRILL_CHANGE_SECONDS
+        while loop.time() < until:
+            try:
+                if await self._ask_instance() != self._instance:
+                    return
+            except RemoteError:
+                # It does not answer yet.
+                pass
+            await asyncio.sleep(limits.DRILL_EMPTY_SECONDS)
+        raise DrillFailed(
+            f"Waited {limits.DRILL_CHANGE_SECONDS:g} seconds for the supervisor to "
+            "restart the primary, in vain."
+        )
 
     async def close(self) -> None:
-        """End both servers and the proxy."""
+        """End both servers and the proxies."""
         if self._admin is not None:
             self._admin.close()
-        if self._proxy is not None:
-            await self._proxy.end()
+        for proxy in self._proxies:
+            await proxy.end()
         await asyncio.gather(
             asyncio.to_thread(self._primary.close),
             asyncio.to_thread(self._secondary.close),

@@ -69,14 +69,19 @@ def sentence(plan: Plan, scene: Scene, judgement: Judgement) -> str:
         again = "no second copy was made"
     if redelivered:
         again += f" ({redelivered:,} delivered again: an answer was lost)"
-    away = sum(
+    seconds = sum(
         phase.seconds(scene.now) for phase in scene.phases if phase.name == "outage"
     )
+    home = ""
+    if scene.moved:
+        home = (
+            f" {scene.moved:,} of them came home through the backlog with "
+            f"{_SYPHONS[plan.syphon]}."
+        )
     return (
-        f"Nothing was lost. {report.accepted:,} messages were accepted, although the "
-        f"primary was away for {away:.0f} seconds; {scene.moved:,} of them came home "
-        f"through the backlog with {_SYPHONS[plan.syphon]}. All were received, and "
-        f"{again}."
+        f"Nothing was lost. {report.accepted:,} messages were accepted, although for "
+        f"{seconds:.0f} seconds the primary had this fault: {plan.fault_text}.{home} "
+        f"All were received, and {again}."
     )
 
 
@@ -84,7 +89,7 @@ def settings(plan: Plan) -> dict[str, str]:
     """How it was set up, for people."""
     cast = {"cast": plan.cast} if plan.cast else {}
     return {
-        "primary": plan.fault_text,
+        "fault of the primary": plan.fault_text,
         "traffic": f"{plan.messages:,} messages in {plan.traffic_ms / 1000:g} s from "
         f"{plan.senders} processes",
         "failover interval": f"{limits.DRILL_FAILOVER_SECONDS:g} s (usual: 1 minute)",
@@ -127,7 +132,7 @@ def figures(summary: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         ("accepted", f"{found['accepted']:,}"),
         ("lost", f"{found['lost']:,}"),
-        ("sends that failed", f"{found['refused'] + found['unknown']:,}"),
+        ("sends that raised", f"{found['refused'] + found['unknown']:,}"),
         ("came home through the backlog", f"{summary['moved']:,}"),
         ("most in the backlog", f"{summary['backlog_max']:,}"),
         ("further copies, explained", f"{sum(copies.values()):,}"),

@@ -38,8 +38,11 @@ class ServerProcess:
 
     `entities` is what the namespace has at the start, as for `serve_namespace`;
     `options` are further words of the command line; `prefix` is a program to run it
-    under, such as strace.
+    under, such as strace. It has no supervisor, so that what is killed stays away;
+    set `supervised` before the start for one.
     """
+
+    supervised = False
 
     def __init__(
         self,
@@ -64,8 +67,6 @@ class ServerProcess:
             kind: place.getsockname()[1] for kind, place in self._places.items()
         }
         self._command = [sys.executable, "-m", "twinbus.cli.main", "serve", "--dev"]
-        # Without it, so that what is killed stays away.
-        self._command += ["--no-supervisor"]
         self._command += ["--namespace", name, "--data", str(folder / "data")]
         self._command += ["--config", str(config), *options]
         for kind, port in self.ports.items():
@@ -112,9 +113,10 @@ class ServerProcess:
         """Start it and wait until it is ready; does nothing if it runs."""
         if self.running:
             return self
+        alone = [] if self.supervised else ["--no-supervisor"]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own command
-                [*self._prefix, *self._command],
+                [*self._prefix, *self._command, *alone],
                 stdout=subprocess.PIPE,
                 stderr=log,
                 # One group, so that the program it runs under goes with it.
