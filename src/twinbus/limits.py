@@ -735,6 +735,15 @@ DRILL_DRAIN_SECONDS = 180.0
 DRILL_SETTLE_SECONDS = 60.0
 # What a new connection may take before the namespace counts as out of contact.
 DRILL_CONTACT_SECONDS_MAX = 1.5
+# How often the witness tries each way, what an attempt may take, and from when on it
+# is slow: far above a healthy one, also on a busy machine.
+DRILL_WITNESS_SECONDS = 0.3
+DRILL_WITNESS_SECONDS_MAX = 5.0
+DRILL_SLOW_SECONDS = 1.0
+# Messages that it can receive while sends fail; without any, it receives nothing.
+DRILL_WITNESS_STOCK = 200
+# What is seen for a shorter time is left out of the report.
+DRILL_SEEN_SECONDS_MIN = 1.0
 # What the proxy may take to answer a command.
 DRILL_PROXY_SECONDS = 20.0
 # What a child may take to end before it is killed.

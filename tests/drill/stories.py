@@ -9,6 +9,7 @@ from __future__ import annotations
 from twinbus.drill.judge import judge
 from twinbus.drill.plan import ENTITIES, PLACES, Plan, Wishes, make_plan, rules
 from twinbus.drill.scene import PHASES, Scene
+from twinbus.drill.sightings import NO, OK, SEND, WAYS, Sighting
 from twinbus.drill.timeline import Timeline, timeline_of
 from twinbus.testing.events import Event
 
@@ -55,6 +56,12 @@ def scene() -> Scene:
     for at, depth in ((5.0, 0), (15.0, 40), (20.0, 100), (27.0, 0)):
         found.now = at
         found.sample({0: depth // 2, 1: depth - depth // 2})
+    found.fault = (10.0, 20.0)
+    found.sightings = [
+        Sighting(way, at, 0.1, NO if way == SEND and 10 <= at < 20 else OK, "service")
+        for way in WAYS
+        for at in (9.0, 10.2, 15.0, 20.0)
+    ]
     found.now = END
     found.end()
     found.moved = 100
@@ -82,7 +89,15 @@ def events() -> list[Event]:
 
 
 def _pairing(name: str, path: str) -> list[Event]:
-    times = {"suspect": 10.5, "failed over": 12.5, "failed back": 21.0}
+    times = {
+        "suspect": 10.5,
+        "failed over": 12.5,
+        "failed back": 20.5,
+        "relapsed": 20.6,
+        "recovered": 21.0,
+    }
+    if path != "orders":
+        del times["relapsed"]
     return [
         Event(name, "pairing", "", ms(at), ms(at), queue=path, state=state)
         for state, at in times.items()
@@ -99,8 +114,7 @@ def _received(key: str, place: str, sequence: int) -> list[Event]:
 
 
 def timeline() -> Timeline:
-    shown = scene()
-    return timeline_of(events(), shown.samples, shown.phases, BEGUN_MS)
+    return timeline_of(events(), scene(), BEGUN_MS)
 
 
 def verdict_text() -> str:

@@ -120,6 +120,8 @@ def test_a_drill_loses_nothing(drills: dict[str, Done]) -> None:
     assert figures["failback_seconds"]["count"] >= 10
     assert done.result["moved"] > 100
     assert done.result["pings_seen"] == 0
+    assert "cannot contact it" in told(done, "saw")
+    assert {"the pair", "a restart"} <= told(done, "helped")
 
 
 def test_a_sick_primary_costs_relapses_and_no_message(drills: dict[str, Done]) -> None:
@@ -131,6 +133,8 @@ def test_a_sick_primary_costs_relapses_and_no_message(drills: dict[str, Done]) -
     assert figures["accepted"] == 900
     assert figures["lost"] == figures["unknown"] == figures["refused"] == 0
     assert done.result["moved"] > 100
+    assert "cannot send" in told(done, "saw")
+    assert {"the pair", "probation"} <= told(done, "helped")
 
 
 def test_without_access_sends_raise_and_no_entity_fails_over(
@@ -146,6 +150,12 @@ def test_without_access_sends_raise_and_no_entity_fails_over(
     assert figures["lost"] == 0
     assert figures["failover_seconds"]["count"] == 0
     assert done.result["moved"] == 0
+    assert {"cannot send", "cannot receive", "cannot manage"} <= told(done, "saw")
+    assert told(done, "helped") == {"the application's retry"}
+
+
+def told(done: Done, name: str) -> set[str]:
+    return {each["what"] for each in done.result[name]}
 
 
 def test_a_drill_goes_through_all_its_parts(drills: dict[str, Done]) -> None:

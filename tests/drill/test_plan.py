@@ -13,6 +13,7 @@ from twinbus.drill.plan import (
     FAULTS,
     SESSION_QUEUE,
     TOPIC,
+    WITNESS_QUEUE,
     Plan,
     Wishes,
     make_plan,
@@ -178,9 +179,11 @@ def test_the_entities_can_be_made_and_are_what_the_rules_judge() -> None:
     [config] = parse_config(config_text(primary_entities(), "n"), "plan.json")
 
     names = {queue.name for queue in config.queues} | {TOPIC}
-    locks = {queue.lock_duration_ms for queue in config.queues}
+    locks = {
+        queue.lock_duration_ms for queue in config.queues if queue.name in ENTITIES
+    }
     promised = rules().namespace
-    assert names == set(ENTITIES)
+    assert names == {*ENTITIES, WITNESS_QUEUE}
     assert locks == {promised.default.lock_ms}
     for queue in config.queues:
         window_ms = promised.of(queue.name).duplicate_window_ms

@@ -87,6 +87,9 @@ def test_a_drill_that_passed_says_so_with_its_figures() -> None:
     for name, value in figures(found):
         assert name in reader.text
         assert value in reader.text
+    for lesson in (*found["saw"], *found["helped"]):
+        assert lesson["what"] in reader.text
+        assert lesson["text"] in reader.text
     assert found["repeat"] in reader.text
     assert "2030-01-02 03:04 UTC" in reader.text
 
@@ -147,8 +150,8 @@ def test_the_picture_shows_all_series(width: int) -> None:
     classes = {name for node in tree.iter() for name in node.get("class", "").split()}
     texts = {node.text for node in tree.iter(f"{SVG}text")}
     wanted = {"accepted", "received", "backlog", "suspect", "over", "healthy", "shade"}
-    assert wanted <= classes
-    assert {"orders", "rooms", "messages per second", "entities"} <= texts
+    assert wanted | {"probation", "relapse"} <= classes
+    assert {"orders", "rooms", "messages per second", "contact", "manage"} <= texts
 
 
 def test_labels_do_not_run_into_each_other() -> None:

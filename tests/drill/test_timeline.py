@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from tests.drill import stories
 from twinbus.drill.plan import ENTITIES
-from twinbus.drill.timeline import (
-    FAILED_OVER,
-    SUSPECT,
-    Stretch,
-    timeline_of,
-    union,
-)
+from twinbus.drill.scene import Scene
+from twinbus.drill.sightings import Stretch
+from twinbus.drill.states import FAILED_OVER, PROBATION, SUSPECT
+from twinbus.drill.timeline import timeline_of
 from twinbus.testing.events import Event
 
 
@@ -29,21 +26,38 @@ def test_messages_are_counted_in_the_second_in_which_they_ended() -> None:
 def test_what_failed_is_not_counted() -> None:
     send = Event("sender-0", "send", "a", stories.ms(5), stories.ms(5), "fail")
     broken = Event("r", "receive", "", stories.ms(5), stories.ms(5), "unknown")
-    shown = stories.scene()
 
-    timeline = timeline_of([send, broken], [], shown.phases, stories.BEGUN_MS)
+    timeline = timeline_of([send, broken], stories.scene(), stories.BEGUN_MS)
 
     assert sum(timeline.accepted) + sum(timeline.received) == 0
 
 
-def test_an_entity_is_unwell_from_the_first_failure_to_the_last_failback() -> None:
+def test_an_entity_is_unwell_from_the_first_failure_to_an_accepted_send() -> None:
     timeline = stories.timeline()
 
-    assert timeline.entities["orders"] == [
+    assert timeline.entities["billing"] == [
         Stretch(10.5, 12.5, SUSPECT),
-        Stretch(12.5, 21.0, FAILED_OVER),
+        Stretch(20.5, 21.0, PROBATION),
+        Stretch(12.5, 20.5, FAILED_OVER),
     ]
+    assert timeline.relapses["billing"] == []
     assert set(timeline.entities) == set(ENTITIES)
+
+
+def test_a_relapse_ends_a_probation() -> None:
+    timeline = stories.timeline()
+
+    over = [each for each in timeline.entities["orders"] if each.state == FAILED_OVER]
+    # Both senders failed back and over again; the second time until a send was taken.
+    assert over == [Stretch(12.5, 20.5, FAILED_OVER), Stretch(20.6, 21.0, FAILED_OVER)]
+    assert timeline.relapses["orders"] == [20.6, 20.6]
+
+
+def test_the_picture_has_what_was_seen_without_a_pair() -> None:
+    timeline = stories.timeline()
+
+    assert timeline.ways["send"] == [Stretch(10.2, 20.0, "no")]
+    assert timeline.ways["receive"] == []
 
 
 def test_a_blip_is_suspect_and_no_more() -> None:
@@ -52,9 +66,8 @@ def test_a_blip_is_suspect_and_no_more() -> None:
         for at in (3, 4)
     ]
     blip[0].state, blip[1].state = "suspect", "recovered"
-    shown = stories.scene()
 
-    timeline = timeline_of(blip, [], shown.phases, stories.BEGUN_MS)
+    timeline = timeline_of(blip, stories.scene(), stories.BEGUN_MS)
 
     assert timeline.entities["orders"] == [Stretch(3.0, 4.0, SUSPECT)]
 
@@ -62,9 +75,8 @@ def test_a_blip_is_suspect_and_no_more() -> None:
 def test_what_never_ended_goes_on_to_the_end() -> None:
     over = Event("s", "pairing", "", stories.ms(3), stories.ms(3), queue="orders")
     over.state = "failed over"
-    shown = stories.scene()
 
-    timeline = timeline_of([over], [], shown.phases, stories.BEGUN_MS)
+    timeline = timeline_of([over], stories.scene(), stories.BEGUN_MS)
 
     assert timeline.entities["orders"][-1].end == stories.END
 
@@ -79,13 +91,8 @@ def test_the_outage_and_the_backlog_are_as_they_were_seen() -> None:
 
 
 def test_a_drill_in_which_nothing_happened_has_a_timeline() -> None:
-    timeline = timeline_of([], [], [], stories.BEGUN_MS)
+    timeline = timeline_of([], Scene(stories.plan()), stories.BEGUN_MS)
 
     assert timeline.seconds >= 1
     assert timeline.outage is None
     assert timeline.backlog_max == 0
-
-
-def test_times_that_touch_become_one() -> None:
-    assert union([(5, 6), (1, 3), (2, 4), (4, 4.5)]) == [(1, 4.5), (5, 6)]
-    assert union([]) == []

@@ -172,10 +172,7 @@ def _write_report(
     from twinbus.drill.report import write
     from twinbus.drill.timeline import timeline_of
 
-    scene = performance.scene
-    timeline = timeline_of(
-        performance.events, scene.samples, scene.phases, performance.begun_ms
-    )
+    timeline = timeline_of(performance.events, performance.scene, performance.begun_ms)
     try:
         write(report, summary, timeline)
     except OSError as error:

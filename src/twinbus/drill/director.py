@@ -69,6 +69,7 @@ class Director:
         self._senders: list[Child] = []
         self._receivers: list[Child] = []
         self._syphon: Child | None = None
+        self._witness: Child | None = None
         self._ready: set[str] = set()
         self._drained = False
         self._deaths = 0
@@ -123,11 +124,14 @@ class Director:
             child = await self._child(f"receiver-{number}", "receiver")
             self._receivers.append(child)
             self._give_job(child, number)
+        self._witness = await self._child("witness", "witness")
+        self._give_job(self._witness, 0)
         for number in range(self.plan.senders):
             child = await self._child(f"sender-{number}", "sender")
             self._senders.append(child)
             self._give_job(child, number)
-        names = {child.name for child in (*self._senders, *self._receivers)}
+        children = (self._witness, *self._senders, *self._receivers)
+        names = {child.name for child in children}
         await self._until(
             lambda: names <= self._ready,
             limits.DRILL_READY_SECONDS,
@@ -164,7 +168,11 @@ class Director:
         self._begin("back")
         await self._site.restore_primary()
         assert self._fault is not None
-        self._recorder.finish(self._fault)
+        ended = self._recorder.finish(self._fault)
+        self.scene.fault = (
+            (ended.invoke_at - self._begun_ms) / 1000,
+            (ended.end_at - self._begun_ms) / 1000,
+        )
         seconds = limits.DRILL_CHANGE_SECONDS
         if self.plan.rules.relapses:
             # The pause before the next ping may be as long as the fault was.
@@ -195,8 +203,9 @@ class Director:
         text = self._site.primary_text
         await self._becomes_empty(text, PLACES, limits.DRILL_SETTLE_SECONDS)
         assert self._syphon is not None
+        assert self._witness is not None
         self._syphon.release()
-        await end_all([*self._receivers, *self._senders])
+        await end_all([self._witness, *self._receivers, *self._senders])
 
     async def _judge(self) -> Performance:
         self._begin("judge")
@@ -310,6 +319,8 @@ class Director:
                 self.scene.spark_seconds = line["seconds"]
         if "accepted" in line:
             self.scene.sender_says(child.name, line)
+        if "way" in line:
+            self.scene.witness_says(line, self._begun_ms)
         if "received" in line:
             self.scene.receiver_says(child.name, line)
         if "moved" in line:
@@ -339,8 +350,7 @@ class Director:
     async def _clear(self, *, in_order: bool) -> None:
         """End everything, and look whether it has ended."""
         children = [*self._senders, *self._receivers]
-        if self._syphon is not None:
-            children.append(self._syphon)
+        children += [each for each in (self._syphon, self._witness) if each is not None]
         if not in_order:
             for child in children:
                 child.kill()

@@ -1,7 +1,8 @@
 """The picture of a drill: its timeline as one SVG, for any width.
 
-Owns how the series are drawn: phases on top, rates, the backlog, and the state of each
-entity below, all over the same seconds, with the outage shaded through all of them.
+Owns how the series are drawn: phases on top, rates, the backlog, what an application
+without a pair saw, and the state of each entity with its relapses, all over the same
+seconds, with the time of the fault shaded through all of them.
 Colours are classes, which `report.py` gives values for light and dark. Pure text out of
 numbers.
 """
@@ -12,20 +13,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from twinbus.drill.timeline import FAILED_OVER, Stretch, Timeline
+from twinbus.drill.sightings import BUSY, NO, SLOW, Stretch
+from twinbus.drill.states import FAILED_OVER, PROBATION, REFUSED, SUSPECT
+from twinbus.drill.timeline import Timeline
 
 _SHORT = {
     "start": "start",
     "healthy": "all is well",
-    "outage": "outage",
+    "outage": "fault",
     "back": "back",
     "home": "syphon",
     "settle": "rest",
     "judge": "judge",
 }
+# The classes of states, in the order of the legend.
+_CLASSES = {
+    SUSPECT: "suspect",
+    FAILED_OVER: "over",
+    PROBATION: "probation",
+    REFUSED: "refused",
+}
+_CLASS_OF = {**_CLASSES, SLOW: "suspect", BUSY: "suspect", NO: "over"}
 _CHAR = 6.6
 _PHASE_HIGH = 22
 _LANE_HIGH = 20
+# Of a name above its lane, where there is no room beside it.
+_LABEL_HIGH = 16
 _GAP = 38
 _AXIS_HIGH = 24
 # Below this a phone is meant.
@@ -74,10 +87,14 @@ def draw(timeline: Timeline, width: int) -> str:
     top = y
     y = _rates(parts, frame, timeline, (y + _GAP, high))
     y = _backlog(parts, frame, timeline, (y + _GAP, high))
+    y = _ways(parts, frame, timeline, y + _GAP)
     y = _entities(parts, frame, timeline, y + _GAP)
     _axis(parts, frame, y)
     shade = _outage(frame, timeline, top, y)
-    label = "Timeline of the drill: phases, rates, backlog and entities over time"
+    label = (
+        "Timeline of the drill: phases, rates, backlog, what still worked without a "
+        "pair, and the entities over time"
+    )
     return (
         f'<svg viewBox="0 0 {width} {y + _AXIS_HIGH}" role="img" '
         f'aria-label="{label}" xmlns="http://www.w3.org/2000/svg">'
@@ -142,42 +159,66 @@ def _backlog(
     return top + high
 
 
-def _entities(parts: list[str], frame: _Frame, timeline: Timeline, top: int) -> int:
-    _title(parts, frame, "entities", top)
-    marks = (("suspect", "suspect"), ("over", "failed over"))
+def _ways(parts: list[str], frame: _Frame, timeline: Timeline, top: int) -> int:
+    _title(parts, frame, "the primary without a pair", top)
+    marks = (("suspect", "slow, busy"), ("over", "no"))
+    if frame.narrow:
+        top += _LANE_HIGH
     _legend(parts, frame, top, marks)
-    y = top
+    for way, stretches in timeline.ways.items():
+        top = _lane(parts, frame, (way, top), stretches)
+    return top
+
+
+def _entities(parts: list[str], frame: _Frame, timeline: Timeline, top: int) -> int:
+    _title(parts, frame, "the entities with a pair", top)
+    states = {each.state for lane in timeline.entities.values() for each in lane}
+    marks = [(_CLASSES[state], state) for state in _CLASSES if state in states]
+    if any(timeline.relapses.values()):
+        marks.append(("relapse", "relapse"))
+    if frame.narrow:
+        # The legend has no room beside the title.
+        top += _LANE_HIGH
+    _legend(parts, frame, top, marks)
     for path, stretches in timeline.entities.items():
-        if frame.narrow:
-            parts.append(_text(frame.left, y + 14, escape(path), "label", "start"))
-            y += 16
-        else:
-            parts.append(_text(frame.left - 8, y + 14, escape(path), "label", "end"))
-        _lane(parts, frame, (y + 4, _LANE_HIGH - 6), stretches)
-        y += _LANE_HIGH
-    return y
+        y = top + (_LABEL_HIGH if frame.narrow else 0)
+        top = _lane(parts, frame, (path, top), stretches)
+        for at in timeline.relapses.get(path, ()):
+            x = frame.x(at)
+            parts.append(
+                f'<line class="relapse" x1="{x:.1f}" x2="{x:.1f}" y1="{y + 2}" '
+                f'y2="{y + _LANE_HIGH}"><title>relapse</title></line>'
+            )
+    return top
 
 
 def _lane(
     parts: list[str],
     frame: _Frame,
-    place: tuple[int, int],
+    place: tuple[str, int],
     stretches: Sequence[Stretch],
-) -> None:
-    y, high = place
-    right = frame.width - frame.right
+) -> int:
+    """One lane with its name; returns where the next one begins."""
+    name, y = place
+    if frame.narrow:
+        parts.append(_text(frame.left, y + 14, escape(name), "label", "start"))
+        y += _LABEL_HIGH
+    else:
+        parts.append(_text(frame.left - 8, y + 14, escape(name), "label", "end"))
+    high, right = _LANE_HIGH - 6, frame.width - frame.right
     parts.append(
-        f'<rect class="healthy" x="{frame.left}" y="{y}" '
+        f'<rect class="healthy" x="{frame.left}" y="{y + 4}" '
         f'width="{right - frame.left}" height="{high}" rx="3"/>'
     )
     for each in stretches:
-        x, width = frame.x(each.start), frame.x(each.end) - frame.x(each.start)
-        name = "over" if each.state == FAILED_OVER else "suspect"
+        x = frame.x(min(each.start, frame.seconds))
+        width = frame.x(min(each.end, frame.seconds)) - x
         parts.append(
-            f'<rect class="{name}" x="{x:.1f}" y="{y}" width="{max(width, 1):.1f}" '
-            f'height="{high}"><title>{escape(each.state)}, '
-            f"{each.end - each.start:.1f} s</title></rect>"
+            f'<rect class="{_CLASS_OF[each.state]}" x="{x:.1f}" y="{y + 4}" '
+            f'width="{max(width, 1):.1f}" height="{high}"><title>'
+            f"{escape(each.state)}, {each.seconds:.1f} s</title></rect>"
         )
+    return y + _LANE_HIGH
 
 
 def _axis(parts: list[str], frame: _Frame, y: int) -> None:

@@ -30,6 +30,8 @@ QUEUES = ("orders", "billing", "shipping")
 TOPIC = "events"
 SUBSCRIPTIONS = ("audit", "search")
 SESSION_QUEUE = "rooms"
+# Where an application without a pair tries what still works.
+WITNESS_QUEUE = "witness"
 ENTITIES = (*QUEUES, TOPIC, SESSION_QUEUE)
 SESSIONS = tuple(f"room-{number}" for number in range(6))
 # The one with duplicate detection: there, not even a second copy may exist.
@@ -310,6 +312,7 @@ def primary_entities() -> dict[str, Any]:
     queues: list[dict[str, Any]] = [{"name": name, **lock} for name in QUEUES]
     for queue in queues:
         queue["requires_duplicate_detection"] = queue["name"] == DETECTING
+    queues.append({"name": WITNESS_QUEUE})
     queues.append({"name": SESSION_QUEUE, "requires_session": True, **lock})
     subscriptions = [{"name": name, **lock} for name in SUBSCRIPTIONS]
     return {

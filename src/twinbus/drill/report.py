@@ -32,6 +32,8 @@ def page(summary: dict[str, Any], timeline: Timeline, made_at: datetime) -> str:
         _reasons(summary["reasons"]),
         _figure(timeline),
         '<div class="columns">',
+        _section("What an application without a pair saw", _lessons(summary["saw"])),
+        _section("What helped", _lessons(summary["helped"])),
         _section("Figures", _pairs(figures(summary))),
         _section("Entities", _entities(summary["entities"])),
         _section("Parts", _parts(summary["phases"]) + _notes(summary)),
@@ -80,17 +82,22 @@ def _figure(timeline: Timeline) -> str:
         "<figure>"
         f'<div class="wide">{draw(timeline, _WIDE)}</div>'
         f'<div class="narrow">{draw(timeline, _NARROW)}</div>'
-        "<figcaption>Shaded: the primary has its fault. An entity counts as suspect or "
-        "failed over while it is so for at least one sender.</figcaption></figure>"
+        "<figcaption>Shaded: the primary has its fault. An entity is shown in its "
+        "worst state of all senders. Without a pair, each attempt is made once."
+        "</figcaption></figure>"
     )
 
 
-def _pairs(pairs: Iterable[tuple[str, str]]) -> str:
+def _lessons(lessons: Sequence[dict[str, str]]) -> str:
+    return _pairs(((each["what"], each["text"]) for each in lessons), "lessons")
+
+
+def _pairs(pairs: Iterable[tuple[str, str]], name: str = "") -> str:
     rows = "".join(
         f'<tr><th scope="row">{escape(name)}</th><td>{escape(value)}</td></tr>'
         for name, value in pairs
     )
-    return f'<table class="pairs">{rows}</table>'
+    return f'<table class="{f"pairs {name}".strip()}">{rows}</table>'
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from twinbus import limits
 from twinbus.drill.plan import ENTITIES, PLACES, TOPIC, Plan
+from twinbus.drill.sightings import Sighting
 from twinbus.drill.states import HEALTHY, PROBATION, WORST_FIRST
 
 # In their order, and as people are told.
@@ -75,6 +76,10 @@ class Scene:
         self.backlog: dict[int, int] = {}
         self.samples: list[Sample] = []
         self.notes: list[str] = []
+        # What an application without a pair saw.
+        self.sightings: list[Sighting] = []
+        # From the begin of the fault to its end.
+        self.fault: tuple[float, float] | None = None
         # When the traffic began.
         self.traffic_at: float | None = None
         self._senders: dict[str, dict[str, Any]] = {}
@@ -101,6 +106,13 @@ class Scene:
     def receiver_says(self, name: str, line: dict[str, Any]) -> None:
         """A receiver has."""
         self._receivers[name] = line
+
+    def witness_says(self, line: dict[str, Any], begun_ms: float) -> None:
+        """The witness has tried something; the drill began at that time."""
+        at = (line["at_ms"] - begun_ms) / 1000
+        self.sightings.append(
+            Sighting(line["way"], at, line["took"], line["answer"], line["why"])
+        )
 
     def forget_sender(self, name: str) -> None:
         """A sender is gone; what it has sent is still counted."""

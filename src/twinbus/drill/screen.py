@@ -205,6 +205,11 @@ def final_table(summary: dict[str, Any]) -> RenderableType:
     for phase in summary["phases"]:
         parts.add_row(phase["text"], f"{phase['seconds']:.1f} s")
     lines: list[RenderableType] = [table, parts]
+    for title, name in (("without a pair", "saw"), ("what helped", "helped")):
+        lessons = Table(title, "")
+        for each in summary[name]:
+            lessons.add_row(each["what"], each["text"])
+        lines.append(lessons)
     copies = summary["figures"]["duplicates"]
     lines += [
         Text(f"Further copies: {count:,}, because {why}.")

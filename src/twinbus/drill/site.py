@@ -117,6 +117,8 @@ class Site:
             "secondary": self._sent_to,
             "secondary_admin": self._secondary.admin_connection_string,
             "ca_file": self._secondary.ca_file,
+            "primary_admin": self._primary.admin_connection_string,
+            "primary_ca_file": self._primary.ca_file,
         }
 
     @property

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from twinbus import limits
+from twinbus.drill.lessons import helped, seen
 from twinbus.drill.plan import Plan
 from twinbus.drill.scene import PHASES, Scene
 
@@ -31,6 +32,10 @@ def summary_of(performance: Performance) -> dict[str, Any]:
         "seconds": round(scene.now, 1),
         "plan": plan.to_values(),
         "fault": plan.fault_text,
+        "saw": [asdict(each) for each in seen(scene.sightings, scene.fault or (0, 0))],
+        "helped": [
+            asdict(each) for each in helped(plan, performance.events, scene.moved)
+        ],
         "moved": scene.moved,
         "backlog_max": max((sum(s.backlog.values()) for s in scene.samples), default=0),
         "phases": [

@@ -10,21 +10,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from twinbus.drill.plan import ENTITIES
-from twinbus.drill.scene import Phase, Sample
+from twinbus.drill.scene import Scene
+from twinbus.drill.sightings import WAYS, Stretch, merged, stretches_of
+from twinbus.drill.states import HEALTHY, STATE_AFTER, WORST_FIRST
+from twinbus.pairing.events import EventKind
 from twinbus.testing.events import Event
-from twinbus.testing.history_evidence import PairHealth
-
-SUSPECT = "suspect"
-FAILED_OVER = "failed over"
-
-
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """A time in which an entity was not healthy, for at least one sender."""
-
-    start: float
-    end: float
-    state: str
 
 
 @dataclass(slots=True)
@@ -41,20 +31,21 @@ class Timeline:
     received: list[int] = field(default_factory=list)
     # When, and how many messages were in all backlog queues.
     backlog: list[tuple[float, int]] = field(default_factory=list)
+    # When an entity was not healthy, for at least one sender.
     entities: dict[str, list[Stretch]] = field(default_factory=dict)
+    # When it relapsed.
+    relapses: dict[str, list[float]] = field(default_factory=dict)
+    # When a way to use the primary was slow, busy or closed without a pair.
+    ways: dict[str, list[Stretch]] = field(default_factory=dict)
 
     @property
     def backlog_max(self) -> int:
         return max((depth for _, depth in self.backlog), default=0)
 
 
-def timeline_of(
-    events: Sequence[Event],
-    samples: Iterable[Sample],
-    phases: Sequence[Phase],
-    begun_ms: float,
-) -> Timeline:
+def timeline_of(events: Sequence[Event], scene: Scene, begun_ms: float) -> Timeline:
     """Count everything."""
+    phases = scene.phases
     seconds = max((phase.ended or phase.begun for phase in phases), default=0.0)
     found = Timeline(max(seconds, 1.0))
     found.phases = [
@@ -75,40 +66,33 @@ def timeline_of(
             found.accepted[step] += 1
         elif event.op == "receive" and event.key:
             found.received[step] += 1
-        elif event.op == "fault":
-            found.outage = (at(event.invoke_at), at(event.end_at))
-    found.backlog = [(each.at, sum(each.backlog.values())) for each in samples]
-    found.entities = _stretches(events, at)
+    found.outage = scene.fault
+    found.backlog = [(each.at, sum(each.backlog.values())) for each in scene.samples]
+    found.entities, found.relapses = _lanes(events, at, found.seconds)
+    found.ways = {way: stretches_of(scene.sightings, way) for way in WAYS}
     return found
 
 
-def _stretches(
-    events: Iterable[Event], at: Callable[[float], float]
-) -> dict[str, list[Stretch]]:
-    health = PairHealth(event for event in events if event.op == "pairing")
-    raw: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    for _, path, span in health.spans():
-        over = min(span.failed_over_at, span.end_at)
-        raw.setdefault((path, SUSPECT), []).append((at(span.start_at), at(over)))
-        if span.failed_over:
-            times = (at(span.failed_over_at), at(span.end_at))
-            raw.setdefault((path, FAILED_OVER), []).append(times)
-    return {
-        path: [
-            Stretch(start, end, state)
-            for state in (SUSPECT, FAILED_OVER)
-            for start, end in union(raw.get((path, state), ()))
-        ]
-        for path in ENTITIES
-    }
-
-
-def union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The same times, without overlaps, in their order."""
-    found: list[tuple[float, float]] = []
-    for start, end in sorted(spans):
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], end))
-        else:
-            found.append((start, end))
-    return found
+def _lanes(
+    events: Iterable[Event], at: Callable[[float], float], end: float
+) -> tuple[dict[str, list[Stretch]], dict[str, list[float]]]:
+    """The states of each entity over time, and its relapses."""
+    raw: dict[str, list[Stretch]] = {path: [] for path in ENTITIES}
+    relapses: dict[str, list[float]] = {path: [] for path in ENTITIES}
+    # The state that an entity is in for a sender, and since when.
+    now: dict[tuple[str, str], tuple[str, float]] = {}
+    told = [event for event in events if event.state in STATE_AFTER]
+    for event in sorted(told, key=lambda event: event.invoke_at):
+        if event.queue not in raw:
+            continue
+        time, name = at(event.invoke_at), (event.process, event.queue)
+        state, since = now.get(name, (HEALTHY, 0.0))
+        now[name] = (STATE_AFTER[event.state], time)
+        raw[event.queue].append(Stretch(since, time, state))
+        if event.state == EventKind.RELAPSED.value:
+            relapses[event.queue].append(time)
+    for (_, path), (state, since) in now.items():
+        raw[path].append(Stretch(since, end, state))
+    # The worst is drawn last.
+    drawn = [state for state in reversed(WORST_FIRST) if state != HEALTHY]
+    return {path: merged(lane, drawn) for path, lane in raw.items()}, relapses
