@@ -94,7 +94,6 @@ async def test_quarantined_messages_are_counted_and_logged(
         store._run(sql, (2,))
 
     await site.host.run(damage)
-    assert (await scraped(site)).of("twinbus_messages_quarantined") == 0
     with caplog.at_level(logging.ERROR, "twinbus.host"):
         taken = [(await site.lock()).broker["MessageId"] for _ in range(2)]
 
