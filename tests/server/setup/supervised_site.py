@@ -145,7 +145,8 @@ def answer_to_header(client: socket.socket) -> bytes:
 def configured(folder: Path, *queues: str, key: str = "") -> list[str]:
     """Options of a server with these queues, and with a rule that has this key."""
     namespace: dict[str, Any] = {"name": "contoso"}
-    namespace["queues"] = [{"name": name} for name in queues]
+    # What a server held for a client when it was killed comes back soon.
+    namespace["queues"] = [{"name": name, "lock_duration": "PT5S"} for name in queues]
     if key:
         rule = {"name": "all", "rights": ["Manage"], "primary_key": key}
         namespace["authorization_rules"] = [rule]
