@@ -1,8 +1,8 @@
 """Programs of the official clients go on while the server fails and is restarted.
 
 The programs know nothing of restarts, and have the retries that the clients come with
-(those in JavaScript in a campaign, since their waits are long). Server and supervisor are real processes; the limits are the real
-ones.
+(those in JavaScript in a campaign, since their waits are long). Server and supervisor
+are real processes, with the real limits.
 """
 
 from __future__ import annotations
