@@ -20,6 +20,7 @@ of the caller, and its `Outcome` (`outcome.py`) ends as `send` would:
     await outcome                  # as `await sender.send(...)`, at the same cost
     outcome.done(), outcome.exception(), outcome.add_done_callback(call)
     outcome.future                 # a real future, for `asyncio.wait` and the like
+    outcome.begun                  # whether any of it may have been sent
     outcome.cancel()               # taken back if it was not sent, else forgotten; a
                                    # task that is cancelled while it awaits does this
     late = outcome.leave(reason)   # who awaits it is raised `reason`; the send

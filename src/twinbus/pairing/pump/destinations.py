@@ -82,7 +82,10 @@ class Home(Protocol):
 
 
 class Destination:
-    """A line of messages for one entity of the primary."""
+    """Sends to one entity of the primary; `line` is what waits for it.
+
+    Whether it rests is known by the rules (`syphon_rules.Lanes`).
+    """
 
     def __init__(
         self, owner: Owner, home: Home, path: str, send_seconds: float

@@ -24,7 +24,8 @@ returns decisions (`decisions.py`); it has no clock, no timer and no connection.
 failure is, is `classification.py`; what one call of send does next, is `send_call.py`.
 
 A shell on its fast path needs one look: while `direct` is true, send to the primary,
-and come back here only if that fails.
+and come back here only if that fails. With `slow_send`, or with a timeout where one
+failure fails over (`fails_over_at_once`), every send is a `SendCall` instead.
 """
 
 from __future__ import annotations

@@ -1,16 +1,18 @@
 """One call of send, from its first failure to its end.
 
-Owns what a call does next: try the primary, wait, go to a backlog queue, give up. The
-state of the entity belongs to `policy.py`, its line to `holding.py`, the queues to
-`rotation.py`; a call asks them and reports to them. Every step has an end in time.
+Owns what a call does next: try the primary, wait, go to a backlog queue or to the
+outbox, give up. The state of the entity belongs to `policy.py`, its line to
+`holding.py`, the queues to `rotation.py`; a call asks them and reports to them. Every
+step has an end in time.
 
-A shell runs a call like this, and needs no call at all while an entity is `direct` and
-the send succeeds:
+A shell runs a call like this. It needs none for a send on the fast path that succeeds:
+the entity is `direct`, there is no `slow_send`, and no part of a timeout is to be
+reserved for the backlog:
 
     call = SendCall(rules, entity, choice, size, deadline)
     following = call.start(now)
-        or call.primary_failed(error, now)   after a send on the fast path
-        or call.adopt(now)                   while such a send has no answer
+        or call.fast_path_failed(error, now, attempt_ms)   after such a send
+        or call.adopt(now)                                 while it has no answer
     carry out following.decisions, then following.step:
         TryPrimary   send; then primary_accepted or primary_failed
         TryBacklog   divert and send; then backlog_accepted or backlog_failed
@@ -33,8 +35,8 @@ first.
 While an attempt on the primary has no answer, the decision `Divert` means `woken`, too:
 the call moves to the backlog. That the primary accepts it later is reported with
 `EntityPolicy.accepted` for `call.attempt`, any other end with `forgotten`: it began too
-long ago to count. An attempt that has not ended by
-its deadline, or by the caller's, is `primary_failed` with a `TimeoutError`.
+long ago to count. An attempt that has not ended by its deadline, or by the caller's, is
+`primary_failed` with a `TimeoutError`.
 """
 
 from __future__ import annotations

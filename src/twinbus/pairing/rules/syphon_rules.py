@@ -188,7 +188,7 @@ LockedT = TypeVar("LockedT", bound=Locked)
 
 
 class _Lane:
-    """One destination of one backlog queue."""
+    """What is known of one destination: whether it rests, and what is parked for it."""
 
     __slots__ = ("_ends", "_numbers", "failures", "parked", "rest", "until_ms")
 
@@ -227,7 +227,10 @@ class _Lane:
 
 
 class Lanes:
-    """The destinations of one backlog queue, in the eyes of one syphon."""
+    """What is known of the destinations of one backlog queue, by one syphon.
+
+    `pump.destinations.Destination` sends to one of them.
+    """
 
     def __init__(self, queue_path: str, backoff: Backoff = DESTINATION_BACKOFF) -> None:
         self._queue_path = queue_path

@@ -1,9 +1,8 @@
 """Pings and probes: asking whether an entity or a backlog queue is back.
 
 Owns how they are sent, and their timers; when, and what their answers mean, is for the
-rules. One ping for
-each entity and one probe for each queue at a time, each with a deadline, none repeated
-when it fails. Neither goes through a paired sender.
+rules. One ping for each entity and one probe for each queue at a time, each with a
+deadline, none repeated when it fails. Neither goes through a paired sender.
 """
 
 from __future__ import annotations

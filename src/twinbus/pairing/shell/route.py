@@ -5,9 +5,10 @@ the entity and nowhere else: it retries transient errors as the official client 
 by the same options, and a busy service not before ten seconds; it raises all others.
 
 `PairedRoute` sends straight to the primary while the entity is healthy, and does not
-even ask the rules. If that fails, or the entity is not healthy, a `SendCall` says what
-to do next, step by step, and a `Flight` does it: try the primary, wait, send to a
-backlog queue or to the outbox, give up. Nothing is decided here, and every wait ends.
+even ask the rules: the fast path. If that fails, or the entity is not healthy, or the
+rules must watch the time of the attempt, a `SendCall` says what to do next, step by
+step, and a `Flight` does it: try the primary, wait, send to a backlog queue or to the
+outbox, give up. Nothing is decided here, and every wait ends.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The backlog queues of a secondary, looked at over AMQP alone.
 
-Owns three questions. Which are there: as `finding.py` finds them. How much is left in
-one: by the numbers of its first and last message,
-which a few peeks find at any depth. And is there nothing at all: a peek shows what is
-ready and what is locked, so an empty answer means drained. Needs the right to listen
-and no other. Also waits for the first message without taking it.
+Owns three questions. Which are there: as `pairing/pump/finding.py` finds them. How much
+is left in one: by the numbers of its first and last message, which a few peeks find at
+any depth. And is there nothing at all: a peek shows what is ready and what is locked,
+so an empty answer means drained. Needs the right to listen and no other. Also waits for
+the first message without taking it.
 
 Knows nothing about Spark, nor what becomes of messages.
 """
