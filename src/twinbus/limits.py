@@ -375,6 +375,8 @@ SQLITE_PAGE_BYTES = 8192
 SQLITE_CHECKPOINT_PAGES = 4000
 # The page cache is the store's only memory that depends on the depth of a queue.
 SQLITE_CACHE_KIB = 32_000
+# Steps of a statement between two reports that it moves: some milliseconds.
+SQLITE_PROGRESS_STEPS = 10_000
 # A backup program may hold the file for a moment.
 SQLITE_BUSY_SECONDS = 1.0
 # What `recover` writes to prove that there is space again.

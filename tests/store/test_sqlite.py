@@ -284,3 +284,16 @@ def test_an_audit_of_a_deep_container_looks_at_some_rows(tmp_path: Path) -> None
     assert wrong.startswith("the counters had 10 active")
     assert store.counts(container).active == 25
     store.close()
+
+
+def test_a_long_statement_reports_that_it_moves(tmp_path: Path) -> None:
+    store, container = filled(tmp_path, 20_000)
+    reports: list[None] = []
+    store.on_progress(lambda: reports.append(None))
+    store.begin()
+
+    assert store.purge(container) == 20_001
+
+    store.rollback()
+    assert len(reports) > 10
+    store.close()

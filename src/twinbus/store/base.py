@@ -46,7 +46,7 @@ Rules that every store keeps:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
@@ -232,6 +232,9 @@ class Store(Protocol):
     # -- life ------------------------------------------------------------------
 
     def close(self) -> None: ...
+
+    def on_progress(self, call: Callable[[], None] | None) -> None:
+        """Call this now and then while a single statement takes long."""
 
     def begin(self) -> None:
         """Start the transaction; needs none to be open."""

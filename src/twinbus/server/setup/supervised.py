@@ -100,6 +100,8 @@ class Supervised:
         self._put_vitals()
         for port in server.ports.values():
             port.host.on_broken = self.tell_broken
+            # A purge of millions takes longer than a stall, but it moves.
+            port.host.namespace.store.on_progress(self._box.beat)
             task = self._loop.create_task(self._audit(Audit(port.host)))
             self._audits.append(task)
 

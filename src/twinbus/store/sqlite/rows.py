@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial, wraps
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
+from twinbus import limits
 from twinbus.errors import Bug, StoreFault, TwinbusError
 from twinbus.store.base import (
     FOREVER_MS,
@@ -117,6 +118,9 @@ def _is_text(value: bytes | None) -> bool:
 class Rows:
     """The transaction, and the moves that several parts of the store need."""
 
+    # Called now and then while a statement takes long.
+    _on_progress: Callable[[], None] | None = None
+
     def __init__(self, file: SqliteFile, new_nonce: Callable[[], int]) -> None:
         self._file = file
         self._new_nonce = new_nonce
@@ -127,6 +131,7 @@ class Rows:
     def _attach(self) -> None:
         """Start from what the file holds."""
         self._connection = self._file.connection
+        self.on_progress(self._on_progress)
         # One cursor for all statements: each is read to its end before the next.
         cursor = self._connection.cursor()
         self._run = cursor.execute
@@ -153,6 +158,10 @@ class Rows:
         return self._fault
 
     # -- life ------------------------------------------------------------------
+
+    def on_progress(self, call: Callable[[], None] | None) -> None:
+        self._on_progress = call
+        self._connection.set_progress_handler(call, limits.SQLITE_PROGRESS_STEPS)
 
     def close(self) -> None:
         self._containers.in_transaction = False
