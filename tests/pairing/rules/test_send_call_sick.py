@@ -174,3 +174,15 @@ def test_an_answer_counts_however_short_the_time_is() -> None:
     call.start(T0)
 
     assert isinstance(call.primary_failed(LOST, T0 + 5).step, TryBacklog)
+
+
+def test_a_slow_acceptance_is_late_while_its_call_waits_for_a_queue() -> None:
+    sender = Sender(interval_ms=0, queues=0, slow_send_ms=2_000)
+    call = sender.call(T0 + 60_000)
+    call.start(T0)
+    sender.entity.failed(0, Verdict.COUNTED, LOST, T0 + 1)
+    assert call.woken(T0 + 1).step == Wait(T0 + 60_000)
+
+    assert call.primary_accepted(T0 + 5_000).step == Done()
+
+    assert sender.entity.state is EntityState.FAILED_OVER

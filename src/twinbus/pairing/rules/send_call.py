@@ -231,7 +231,10 @@ class SendCall:
     def primary_accepted(self, now_ms: int) -> NextStep:
         """The primary took it."""
         decisions = self._leave()
-        decisions += self._entity.accepted(self._attempt, now_ms, late=self._slow)
+        # A call that waits for a backlog queue does not watch the time of its attempt.
+        late = self._slow_at_ms is not None and now_ms >= self._slow_at_ms
+        late = late or self._slow
+        decisions += self._entity.accepted(self._attempt, now_ms, late=late)
         self._trying = False
         return NextStep(Done(), decisions)
 
