@@ -129,7 +129,7 @@ class Entity(Target):
     def __init__(self, clock: Clock, chance: Random, faults: list[Fault]) -> None:
         super().__init__(clock, chance, faults)
         self.copies: dict[str, int] = {}
-        # By backlog queue: the numbers of the messages that came home from it.
+        # By backlog queue or outbox: the numbers of what came home from it.
         self.home: dict[int, list[int]] = {}
 
     def store(self, message_id: str) -> None:
@@ -158,6 +158,14 @@ class BacklogQueue(Target):
         super().__init__(clock, chance, faults)
         self.messages: dict[int, Stored] = {}
         self.count = 0
+        # By entity: the numbers that messages from the outbox had there.
+        self.moved: dict[str, list[int]] = {}
+
+    def note_moved(self, key: str, number: int) -> None:
+        """A message has come from the outbox."""
+        numbers = self.moved.setdefault(key, [])
+        if number not in numbers:
+            numbers.append(number)
 
     def store(self, payload: bytes) -> None:
         self.count += 1
@@ -193,3 +201,34 @@ def plan_faults(
         faults.append(fault)
         at_ms += duration_ms
     return faults
+
+
+def make_entity(clock: Clock, chance: Random) -> Entity:
+    """An entity with faults of its own."""
+    kind = chance.random()
+    modes: tuple[str, ...] = COUNTED_MODES if kind < 0.6 else OTHER_MODES
+    if kind < 0.2:
+        modes += OTHER_MODES
+    most = 0 if kind > 0.9 else 3
+    faults = plan_faults(chance, clock.now_ms, modes, most)
+    if faults and chance.random() < 0.1:
+        # It is deleted in an outage, and made again some time later.
+        last_ms = faults[-1].end_ms
+        faults.append(Fault(last_ms, last_ms + 90_000, "gone"))
+    return Entity(clock, chance, faults)
+
+
+def make_queue(clock: Clock, chance: Random) -> BacklogQueue:
+    """A backlog queue, or an outbox, with faults of its own."""
+    most = chance.choice([0, 0, 2])
+    faults = plan_faults(chance, clock.now_ms, QUEUE_MODES, most)
+    return BacklogQueue(clock, chance, faults)
+
+
+def take_away(chance: Random, queues: list[BacklogQueue]) -> None:
+    """Let a whole secondary fail for a minute or two, soon after the start."""
+    start_ms = queues[0].clock.now_ms + chance.randint(0, 20_000)
+    end_ms = start_ms + chance.randint(30_000, 120_000)
+    fault = Fault(start_ms, end_ms, chance.choice(QUEUE_MODES))
+    for queue in queues:
+        queue.faults = [fault]

@@ -1,4 +1,4 @@
-"""The syphon of the simulation: one pump for each backlog queue.
+"""The syphon of the simulation: one pump for each backlog queue, and the outbox's.
 
 Owns receiving, sending home and completing, in simulated time, and dying in between.
 What to do with a message is decided by the rules under test alone.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.pairing.world import LOCK_MS, BacklogQueue, Stored
+from tests.pairing.world import LOCK_MS, Answer, BacklogQueue, Stored
 from twinbus.errors import Disconnected
 from twinbus.pairing.rules.syphon_rules import (
     DeadLetter,
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 CHUNK = 5
 IDLE_MS = 5_000
 ATTEMPT_MS = 30_000
+# Stands for the outbox among the indexes of backlog queues.
+OUTBOX = -1
 
 
 def id_of(payload: bytes) -> str:
@@ -39,7 +41,7 @@ class Pump:
         self.simulation = simulation
         self.clock = simulation.clock
         self.queue = queue
-        self.index = simulation.queues.index(queue)
+        self.index = (*simulation.queues, queue).index(queue)
         self.lanes = Lanes(f"queue {self.index}")
         # Groups of the chunk in hand that are not finished.
         self.groups = 0
@@ -57,7 +59,7 @@ class Pump:
             return False
         simulation.figures["syphon deaths"] += 1
         self.dead = True
-        Pump(simulation, self.queue).start()
+        type(self)(simulation, self.queue).start()
         return True
 
     def receive(self) -> None:
@@ -101,7 +103,6 @@ class Pump:
             self.queue.messages[each.sequence].locked_until_ms = 2**62
         message_id = id_of(stored.payload)
         assert id_of(home.payload) == message_id
-        entity = self.simulation.entities[home.key]
         ended: list[bool] = []
 
         def end(error: BaseException | None) -> None:
@@ -109,9 +110,12 @@ class Pump:
                 ended.append(True)
                 self._ended(group, stored, error)
 
-        entity.send(
-            lambda: entity.store_home(message_id, self.index, held.sequence), end
-        )
+        self._deliver(home, held.sequence, end)
+
+    def _deliver(self, home: SendHome, number: int, end: Answer) -> None:
+        entity = self.simulation.entities[home.key]
+        message_id = id_of(home.payload)
+        entity.send(lambda: entity.store_home(message_id, self.index, number), end)
         self.clock.after(ATTEMPT_MS, lambda: end(TimeoutError()))
 
     def _ended(
@@ -125,7 +129,7 @@ class Pump:
         until_ms = self.clock.now_ms + LOCK_MS
         for each, _ in group:
             self.queue.messages[each.sequence].locked_until_ms = until_ms
-        if error is not None and isinstance(error, TimeoutError | Disconnected):
+        if self._is_unknown(error):
             self.simulation.unknown[message_id] += 1
         if self.dead or self.dies():
             # It was sent, perhaps, and no pump is left to complete it.
@@ -149,7 +153,25 @@ class Pump:
         self.simulation.figures["parked"] += len(parked)
         self._group_ended()
 
+    def _is_unknown(self, error: BaseException | None) -> bool:
+        return isinstance(error, TimeoutError | Disconnected)
+
     def _group_ended(self) -> None:
         self.groups -= 1
         if self.groups == 0:
             self.clock.after(1, self.receive)
+
+
+class OutboxPump(Pump):
+    """Empties the outbox: the rules of the pair say where each message goes."""
+
+    def _deliver(self, home: SendHome, number: int, end: Answer) -> None:
+        # A move may end at once; the pump expects its answers later.
+        def later(error: BaseException | None) -> None:
+            self.clock.after(0, lambda: end(error))
+
+        self.simulation.move(home, number, later)
+
+    def _is_unknown(self, error: BaseException | None) -> bool:
+        # The move has counted what it did not learn.
+        return False

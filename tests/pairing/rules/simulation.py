@@ -15,32 +15,36 @@ and the invariants that hold whatever happens. One seed is one run, always the s
   * a send that is slower than `slow_send` is counted; one that the primary refuses is
     not diverted; one whose timeout has room for it reaches a backlog that is well.
   * every call ends, and by its deadline; nothing stays held.
-  * what one backlog queue holds for one entity comes home in order, unless a syphon
-    died.
+  * what one backlog queue or the outbox holds for one entity leaves it in order, unless
+    a syphon died.
+  * with an outbox that is well, a send without a timeout never raises because both
+    namespaces are away.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 from typing import Any
 
-from tests.pairing.pump.pump import Pump
+from tests.pairing.pump.pump import OUTBOX, OutboxPump, Pump, id_of
+from tests.pairing.rules.flaps import Flaps
 from tests.pairing.world import (
     COUNTED_MODES,
-    OTHER_MODES,
-    QUEUE_MODES,
+    Answer,
     BacklogQueue,
     Clock,
     Entity,
     Fault,
     Target,
-    plan_faults,
+    make_entity,
+    make_queue,
+    take_away,
 )
 from twinbus.errors import Disconnected
-from twinbus.pairing.events import EventKind, PairingEvent
+from twinbus.pairing.events import EventKind
 from twinbus.pairing.rules import envelope
 from twinbus.pairing.rules.classification import verdict_of
 from twinbus.pairing.rules.decisions import (
@@ -66,9 +70,11 @@ from twinbus.pairing.rules.send_call import (
     SendCall,
     SendRules,
     TryBacklog,
+    TryOutbox,
     TryPrimary,
     Wait,
 )
+from twinbus.pairing.rules.syphon_rules import SendHome
 from twinbus.wire.message.sections import encode_message
 
 HOUR_MS = 3_600_000
@@ -91,10 +97,18 @@ class Simulation:
         settings = PolicySettings(self.interval_ms, self.ping_ms, hold, self.slow_ms)
         self.policy = PairingPolicy(settings)
         names = ["a", "b", "c"][: chance.randint(1, 3)]
-        self.entities = {name: self._entity() for name in names}
-        self.queues = [self._queue() for _ in range(chance.randint(1, 3))]
+        self.entities = {name: make_entity(self.clock, chance) for name in names}
+        self.queues = [
+            make_queue(self.clock, chance) for _ in range(chance.randint(1, 3))
+        ]
         self.rotation = Rotation("contoso", range(len(self.queues)), chance.randrange)
-        self.rules = SendRules(self.rotation, chance.random)
+        # A third place, on the disk of the senders' process; not all of them have one.
+        self.outbox = make_queue(self.clock, chance) if chance.random() < 0.5 else None
+        has_outbox = self.outbox is not None
+        if has_outbox:
+            take_away(chance, self.queues)
+        self.rules = SendRules(self.rotation, chance.random, outbox=has_outbox)
+        self._movers: dict[str, Mover] = {}
         self.runs: list[Run] = []
         # Sends that have not ended, or not begun.
         self.sends_left = 0
@@ -115,30 +129,15 @@ class Simulation:
         return any(map(self.rotation.is_in, range(len(self.queues))))
 
     def _targets(self) -> list[Target]:
-        return [*self.entities.values(), *self.queues]
-
-    def _entity(self) -> Entity:
-        kind = self.chance.random()
-        modes: tuple[str, ...] = COUNTED_MODES if kind < 0.6 else OTHER_MODES
-        if kind < 0.2:
-            modes += OTHER_MODES
-        most = 0 if kind > 0.9 else 3
-        faults = plan_faults(self.chance, self.start_ms, modes, most)
-        if faults and self.chance.random() < 0.1:
-            # It is deleted in an outage, and made again some time later.
-            last_ms = faults[-1].end_ms
-            faults.append(Fault(last_ms, last_ms + 90_000, "gone"))
-        return Entity(self.clock, self.chance, faults)
-
-    def _queue(self) -> BacklogQueue:
-        most = self.chance.choice([0, 0, 2])
-        faults = plan_faults(self.chance, self.start_ms, QUEUE_MODES, most)
-        return BacklogQueue(self.clock, self.chance, faults)
+        outbox = [] if self.outbox is None else [self.outbox]
+        return [*self.entities.values(), *self.queues, *outbox]
 
     def run(self) -> None:
         """Let senders work through all faults, then look at what is left."""
         for queue in self.queues:
             Pump(self, queue).start()
+        if self.outbox is not None:
+            OutboxPump(self, self.outbox).start()
         for number in range(self.chance.randint(1, 5)):
             Sender(self, number).start()
         for name, entity in self.entities.items():
@@ -148,8 +147,19 @@ class Simulation:
         self._check_end()
 
     def is_over(self) -> bool:
-        """Whether all faults are over and no send is under way."""
-        return not self.sends_left and self.clock.now_ms >= self.calm_ms
+        """Whether faults are over, no send is under way and the outbox is empty."""
+        moved = self.outbox is None or not self.outbox.messages
+        return moved and not self.sends_left and self.clock.now_ms >= self.calm_ms
+
+    def move(self, home: SendHome, number: int, ended: Answer) -> None:
+        """Bring a message of the outbox to the primary or to a backlog queue."""
+        mover = self._movers.get(home.key)
+        if mover is None:
+            choice = SenderChoice(self.rotation)
+            mover = self._movers[home.key] = Mover(self, home.key, choice)
+        run = Move(mover, home, number, ended)
+        self.runs.append(run)
+        run.start()
 
     # -- carrying out decisions ----------------------------------------------------
 
@@ -239,14 +249,16 @@ class Simulation:
         self.clock.at(check_ms, check)
 
     def must_succeed(self, run: Run) -> bool:
-        """Whether a send ends well, in the primary or in the backlog."""
+        """Whether a send ends well, in the primary, the backlog or the outbox."""
         modes = {fault.mode for fault in run.primary.faults}
+        if not self.policy.settings.hold or not modes <= set(COUNTED_MODES):
+            return False
+        if self.outbox is not None and not self.outbox.faults and not run.timeout_ms:
+            return True
         return (
             run.timeout_ms >= 3_000
             and self.interval_ms == 0
-            and self.policy.settings.hold
             and not any(queue.faults for queue in self.queues)
-            and modes <= set(COUNTED_MODES)
         )
 
     def _check_end(self) -> None:
@@ -255,77 +267,26 @@ class Simulation:
         assert self.policy.budget.held_bytes == 0
         for queue in self.queues:
             assert not queue.messages, "the backlog is not home"
+        assert self.outbox is None or not self.outbox.messages, (
+            "the outbox is not empty"
+        )
         for run in self.runs:
+            if isinstance(run, Move):
+                continue
             copies = run.primary.copies.get(run.message_id, 0)
             if run.result == "done" and run.message_id not in self.dead_lettered:
                 assert copies, f"{run.message_id} is lost"
             allowed = 1 + self.unknown[run.message_id]
             assert copies <= allowed, f"{run.message_id}: {copies} copies"
             if self.must_succeed(run):
-                assert run.result != "raised", "raised, and the backlog was well"
+                assert run.result != "raised", "raised, and there was a place for it"
             self.figures[run.result] += 1
             self.figures["duplicates"] += max(copies - 1, 0)
         if not self.syphons_die:
-            for entity in self.entities.values():
-                for numbers in entity.home.values():
-                    assert numbers == sorted(numbers), "out of order"
-
-
-class Flaps:
-    """What is allowed to follow what, for one entity."""
-
-    def __init__(self, ping_ms: int, backlog_takes: Callable[[], bool]) -> None:
-        self._ping_ms = ping_ms
-        # Without a backlog queue, every send is on trial.
-        self.backlog_takes = backlog_takes
-        # Failed back, and no send was accepted since.
-        self.on_probation = False
-        self.relapses = 0
-        self._relapsed_ms = 0
-        # The last ping was answered so.
-        self.refused = False
-        # Attempts of this probation that have no answer.
-        self.on_trial: set[_Attempt] = set()
-
-    @property
-    def pause_ms(self) -> int:
-        """How long the first ping after the last relapse waits."""
-        if not self.relapses:
-            return 0
-        return min(self._ping_ms << (self.relapses - 1), max(self._ping_ms, 300_000))
-
-    def note(self, event: PairingEvent) -> None:
-        kind = event.kind
-        if kind is EventKind.REFUSED:
-            self.refused = True
-        elif kind is not EventKind.PING_FAILED:
-            self.refused = False
-        if kind in (EventKind.SUSPECT, EventKind.FAILED_OVER):
-            assert not self.on_probation, "no send was accepted since it failed back"
-        elif kind is EventKind.RELAPSED:
-            self.relapses += 1
-            self._relapsed_ms = event.at_ms
-            self.on_probation = False
-            self.on_trial.clear()
-        elif kind is EventKind.FAILED_BACK:
-            self.on_probation = True
-            early = event.at_ms < self._relapsed_ms + self.pause_ms
-            assert not early, "failed back before the pause after a relapse was over"
-        elif kind is EventKind.RECOVERED:
-            self.on_probation = False
-            self.relapses = 0
-            self.on_trial.clear()
-
-    def begin(self, attempt: _Attempt) -> None:
-        """A send to the primary begins."""
-        if self.on_probation:
-            alone = not (self.relapses and self.on_trial)
-            assert alone or not self.backlog_takes(), "two sends are on trial"
-            self.on_trial.add(attempt)
-
-    def end(self, attempt: _Attempt) -> None:
-        """It has an answer, or its caller has left."""
-        self.on_trial.discard(attempt)
+            lines = [line for e in self.entities.values() for line in e.home.values()]
+            lines += [line for queue in self.queues for line in queue.moved.values()]
+            for numbers in lines:
+                assert numbers == sorted(numbers), "out of order"
 
 
 class Sender:
@@ -337,6 +298,7 @@ class Sender:
         chance = simulation.chance
         self.name = chance.choice(list(simulation.entities))
         self.choice = SenderChoice(simulation.rotation)
+        self.rules = simulation.rules
         self.left = chance.randint(2, 16)
         simulation.sends_left += self.left
         self.pace_ms = chance.choice([500, 4_000, 12_000])
@@ -371,21 +333,17 @@ class _Attempt:
 class Run:
     """One call of send, as a shell runs it."""
 
-    def __init__(self, sender: Sender, message_id: str) -> None:
+    def __init__(self, sender: Sender | Mover, message_id: str) -> None:
         self.simulation = sender.simulation
         self.message_id = message_id
         self.primary = self.simulation.entities[sender.name]
         self.entity: EntityPolicy = self.simulation.policy.entity(sender.name)
-        chance = self.simulation.chance
-        ttl_ms = chance.choice([None, None, None, 200_000])
-        self.payload = encode_message(b"body", {0: message_id}, ttl_ms)
+        self.payload, self.timeout_ms = self._plan()
         self.deadline_ms: int | None = None
-        self.timeout_ms = 0
-        if chance.random() < 0.3:
-            self.timeout_ms = chance.choice([100, 600, 3_000, 15_000, 100_000])
+        if self.timeout_ms:
             self.deadline_ms = self.clock.now_ms + self.timeout_ms
         self.call = SendCall(
-            self.simulation.rules,
+            sender.rules,
             self.entity,
             sender.choice,
             len(self.payload),
@@ -398,6 +356,16 @@ class Run:
         self.attempt: _Attempt | None = None
         self.generation = 0
         self.result = ""
+        # What it raised.
+        self.error: BaseException | None = None
+
+    def _plan(self) -> tuple[bytes, int]:
+        """What is sent, and the caller's timeout; 0 for none."""
+        chance = self.simulation.chance
+        ttl_ms = chance.choice([None, None, None, 200_000])
+        payload = encode_message(b"body", {0: self.message_id}, ttl_ms)
+        limited = chance.random() < 0.3
+        return payload, chance.choice([100, 600, 3_000, 15_000, 100_000]) * limited
 
     @property
     def clock(self) -> Clock:
@@ -462,11 +430,15 @@ class Run:
             if step.slow_ms is not None:
                 self._wait(step.slow_ms)
         elif isinstance(step, TryBacklog):
-            self._try_backlog(step)
+            self._try_backlog(step, self.simulation.queues[step.index])
+        elif isinstance(step, TryOutbox):
+            assert self.simulation.outbox is not None
+            self._try_backlog(step, self.simulation.outbox)
         elif isinstance(step, Done):
             self._finish("done")
         else:
             assert isinstance(step, GiveUp)
+            self.error = TimeoutError() if step.timed_out else step.cause
             self._finish("raised")
 
     def _wait(self, until_ms: int | None) -> None:
@@ -486,11 +458,15 @@ class Run:
         attempt = self.attempt = _Attempt(self.call.attempt, self.clock.now_ms)
         self.flaps.begin(attempt)
         self.primary.send(
-            lambda: self.primary.store(self.message_id),
+            self._store,
             lambda error: self._primary_answered(attempt, error),
         )
         late = TimeoutError()
         self.clock.at(deadline_ms, lambda: self._primary_answered(attempt, late))
+
+    def _store(self) -> None:
+        """The primary has it."""
+        self.primary.store(self.message_id)
 
     def _primary_answered(self, attempt: _Attempt, error: Any) -> None:
         now_ms = self.clock.now_ms
@@ -518,7 +494,8 @@ class Run:
 
     def _check_slow(self, attempt: _Attempt, again: bool) -> None:
         slow_ms, now_ms = self.simulation.slow_ms, self.clock.now_ms
-        waits = self.attempt is attempt and not self.result and not again
+        # One that waits for a backlog queue has left its attempt.
+        waits = self.attempt is attempt and self.call._trying and not again
         if slow_ms and waits and now_ms > attempt.begun_ms + slow_ms:
             assert self.call.is_slow, "a slow send is not counted"
 
@@ -530,9 +507,9 @@ class Run:
         elif not again:
             self.entity.forgotten(token)
 
-    # -- the backlog ---------------------------------------------------------------
+    # -- the backlog and the outbox ------------------------------------------------
 
-    def _try_backlog(self, step: TryBacklog) -> None:
+    def _try_backlog(self, step: TryBacklog | TryOutbox, queue: BacklogQueue) -> None:
         state = self.entity.state
         assert not self.flaps.refused, "diverted what the primary refuses"
         on_trial = state is EntityState.PROBATION and self.flaps.relapses > 0
@@ -544,24 +521,74 @@ class Run:
             self.flaps.end(self.attempt)
             self.attempt = None
             self.simulation.unknown[self.message_id] += 1
-        queue = self.simulation.queues[step.index]
         payload = envelope.divert(self.payload, self.entity.path, self.clock.now_ms)
         attempt = self.attempt = _Attempt(0, self.clock.now_ms)
-        self.simulation.figures["diverted"] += 1
-        queue.send(
-            lambda: queue.store(payload),
-            lambda error: self._backlog_answered(attempt, error),
-        )
-        late = TimeoutError()
-        self.clock.at(step.deadline_ms, lambda: self._backlog_answered(attempt, late))
+        is_outbox = isinstance(step, TryOutbox)
+        self.simulation.figures["to outbox" if is_outbox else "diverted"] += 1
 
-    def _backlog_answered(self, attempt: _Attempt, error: Any) -> None:
+        def answered(error: BaseException | None) -> None:
+            self._backlog_answered(attempt, error, is_outbox=is_outbox)
+
+        queue.send(lambda: self._store_diverted(queue, payload), answered)
+        late = TimeoutError()
+        self.clock.at(step.deadline_ms, lambda: answered(late))
+
+    def _store_diverted(self, queue: BacklogQueue, payload: bytes) -> None:
+        queue.store(payload)
+
+    def _backlog_answered(
+        self, attempt: _Attempt, error: BaseException | None, *, is_outbox: bool
+    ) -> None:
         if attempt.answered or self.result:
             return
         attempt.answered = True
         self.attempt = None
-        if error is None:
-            self._do(self.call.backlog_accepted(self.clock.now_ms))
-        else:
+        call, now_ms = self.call, self.clock.now_ms
+        if error is not None:
             self.simulation.unknown[self.message_id] += is_unknown(error)
-            self._do(self.call.backlog_failed(error, self.clock.now_ms))
+            failed = call.outbox_failed if is_outbox else call.backlog_failed
+            self._do(failed(error, now_ms))
+        elif is_outbox:
+            self._do(call.outbox_accepted())
+        else:
+            self._do(call.backlog_accepted(now_ms))
+
+
+@dataclass
+class Mover:
+    """What the messages of the outbox for one entity have in common."""
+
+    simulation: Simulation
+    name: str
+    choice: SenderChoice
+
+    @property
+    def rules(self) -> SendRules:
+        """What comes out of the outbox does not go into it."""
+        return replace(self.simulation.rules, outbox=False)
+
+
+class Move(Run):
+    """A message on its way from the outbox to the primary or to a backlog queue."""
+
+    def __init__(
+        self, mover: Mover, home: SendHome, number: int, ended: Answer
+    ) -> None:
+        self._home = home
+        self._number = number
+        self._ended = ended
+        super().__init__(mover, id_of(home.payload))
+
+    def _plan(self) -> tuple[bytes, int]:
+        return self._home.payload, 2 * self.simulation.rules.attempt_ms
+
+    def _store(self) -> None:
+        self.primary.store_home(self.message_id, OUTBOX, self._number)
+
+    def _store_diverted(self, queue: BacklogQueue, payload: bytes) -> None:
+        super()._store_diverted(queue, payload)
+        queue.note_moved(self.entity.key, self._number)
+
+    def _finish(self, result: str) -> None:
+        self.result = result
+        self._ended(self.error if result == "raised" else None)

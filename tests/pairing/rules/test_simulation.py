@@ -20,7 +20,7 @@ from twinbus.pairing.rules.policy import (
     Move,
     PolicyAction,
 )
-from twinbus.pairing.rules.send_call import SendCall
+from twinbus.pairing.rules.send_call import Done, NextStep, SendCall
 from twinbus.pairing.rules.syphon_rules import Lanes
 
 
@@ -42,6 +42,7 @@ def assert_all_was_seen(figures: Counter[str]) -> None:
     expected = {
         *("done", "raised", "cancelled", "failed over", "diverted", "moved", "parked"),
         *("duplicates", "pings", "syphon deaths", "relapsed", "refused", "recovered"),
+        "to outbox",
     }
     assert set(figures) >= expected, figures
 
@@ -164,14 +165,21 @@ def never(*_: object) -> bool:
     return False
 
 
+def takes_a_failure_for_success(self: SendCall, *_: object) -> NextStep:
+    self._diverting = False
+    return NextStep(Done())
+
+
 @pytest.mark.parametrize(
     ("owner", "name", "broken", "crime"),
     [
         (EntityPolicy, "diverts", property(never), "two sends are on trial"),
         (EntityPolicy, "accepted", believes_late_answers, "before the pause"),
         (EntityPolicy, "slow_send_ms", 0, "a slow send is not counted"),
-        (SendCall, "_attempt_end", keeps_no_reserve, "and the backlog was well"),
+        (SendCall, "_attempt_end", keeps_no_reserve, "and there was a place for it"),
         (SendCall, "_was_cut_short", never, "nothing was wrong"),
+        (SendCall, "_has_outbox", property(never), "there was a place for it"),
+        (SendCall, "outbox_failed", takes_a_failure_for_success, "is lost"),
         (Lanes, "may_send", always, "out of order"),
         (send_call, "verdict_of", counts_everything, "nothing was wrong"),
         (SendCall, "_leave", keeps_its_place, "not come to an end"),
