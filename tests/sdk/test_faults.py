@@ -6,14 +6,11 @@ send, cannot receive, cannot manage, cannot contact.
 
 from __future__ import annotations
 
-import http.client
-import json
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from azure.core.exceptions import HttpResponseError
@@ -26,7 +23,8 @@ from azure.servicebus.exceptions import (
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from tests.cli.conftest import run as run  # noqa: PLC0414 - a fixture
-from tests.cli.run import Run, Served, served
+from tests.cli.run import Run, Served
+from tests.sdk.fault_site import FaultSite, admin_text, started, until
 from twinbus.client.credentials import credential_of
 from twinbus.client.sync.connection import Connection
 from twinbus.client.transport.endpoint import endpoint_of
@@ -34,35 +32,11 @@ from twinbus.core.sas import parse_connection_string
 from twinbus.errors import DeadlineExceeded, RemoteError
 from twinbus.wire.message.sections import encode_message
 
-OPTIONS = ("--dev", "--amqp-port", 0, "--http-port", 0, "--https-port", 0)
 MESSAGE = encode_message(b"", {0: "1"})
-CONFIG = {"namespaces": [{"name": "shop", "queues": [{"name": "a"}, {"name": "b"}]}]}
 
 
-class Shop:
-    """A server with the queues a and b, and its official clients."""
-
-    def __init__(self, started: Served, run: Run) -> None:
-        self.started = started
-        self._run = run
-        told = started.ready["namespaces"]["shop"]
-        self.text: str = told["connection_string"]
-        self.http_port: int = told["http_port"]
-        self._https_port: int = told["https_port"]
-        # Where AMQP does not answer, a command must be told where HTTP is.
-        url = f"http://127.0.0.1:{self.http_port}"
-        self._bus = ("--connection-string", self.text, "--url", url)
-
-    def fault(self, *args: object) -> Any:
-        """Run `twinbus fault`."""
-        return self._run("fault", *args, *self._bus, "--json").json
-
-    def refused(self, *args: object) -> str:
-        """Run `twinbus fault`, which is refused with one line."""
-        done = self._run("fault", *args, *self._bus)
-        assert done.code in (1, 2)
-        (line,) = done.err.splitlines()
-        return line
+class Shop(FaultSite):
+    """The site, and what an application does there with the official client."""
 
     @contextmanager
     def client(self, seconds: float = 5) -> Iterator[ServiceBusClient]:
@@ -77,9 +51,6 @@ class Shop:
         parsed = parse_connection_string(self.text)
         return Connection(endpoint_of(parsed, None), credential_of(parsed))
 
-    def empty(self) -> None:
-        self._run("namespace", "purge", "--all", "--yes", *self._bus)
-
     def send(self, queue: str) -> None:
         with self.client() as client, client.get_queue_sender(queue) as sender:
             sender.send_messages(ServiceBusMessage("x"), timeout=5)
@@ -92,32 +63,12 @@ class Shop:
             return len(found)
 
     def manage(self) -> int:
-        parsed = parse_connection_string(self.text)
-        assert parsed.key is not None
         with ServiceBusAdministrationClient.from_connection_string(
-            f"Endpoint=sb://localhost:{self._https_port}/;"
-            f"SharedAccessKeyName={parsed.key_name};"
-            f"SharedAccessKey={parsed.key.reveal()}",
+            admin_text(self.started),
             retry_total=0,
             connection_verify=self.started.ready["ca_file"],
         ) as manager:
             return len(list(manager.list_queues()))
-
-    def health(self) -> Any:
-        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=10)
-        try:
-            connection.request("GET", "/health")
-            return json.loads(connection.getresponse().read())
-        finally:
-            connection.close()
-
-
-@contextmanager
-def started(folder: Path, *options: str) -> Iterator[Served]:
-    config = folder / "config.json"
-    config.write_text(json.dumps(CONFIG))
-    with served(folder / "data", "--config", config, *OPTIONS, *options) as process:
-        yield process
 
 
 @pytest.fixture(scope="module")
@@ -130,9 +81,7 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def shop(process: Served, run: Run) -> Iterator[Shop]:
     shop = Shop(process, run)
     yield shop
-    shop.fault("clear")
-    until(lambda: shop.health()["status"] == "healthy")
-    shop.empty()
+    shop.restore()
 
 
 @pytest.fixture
@@ -173,8 +122,7 @@ def test_a_full_disk_refuses_sends_and_recovers(shop: Shop) -> None:
         shop.send("a")
     assert "The disk is full" in shop.health()["message"]
 
-    shop.fault("clear")
-    until(lambda: shop.health()["status"] == "healthy")
+    shop.clear()
     shop.send("a")
 
 
@@ -338,9 +286,3 @@ def test_a_server_without_the_option_has_no_faults(tmp_path: Path, run: Run) -> 
 
         assert "started without --faults" in shop.refused("add", "send-down")
         shop.send("a")
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Ask until it is so; the test's own timeout ends what never happens."""
-    while not condition():
-        pass
