@@ -10,6 +10,7 @@ from azure.servicebus import ServiceBusClient
 
 from tests.spark.conftest import ROOT
 from tests.walking import blocks, walked
+from twinbus.server.broker.faults import KINDS
 from twinbus.server.setup.config import load_config
 
 # Sessions of Spark take long to start where others are at work.
@@ -65,6 +66,26 @@ def test_the_entities_of_the_guide_load(tmp_path: Path) -> None:
     ]
     assert namespace.queues[0].lock_duration_ms == 30_000
     assert namespace.topics[0].subscriptions[0].rules[0].name == "amount"
+
+
+def test_the_guide_explains_every_fault() -> None:
+    text = (ROOT / "docs/server.md").read_text()
+    rows = [
+        tuple(cell.strip() for cell in row.split("|")[1:-1])
+        for row in re.findall(r"^\| `[a-z-]+` \|.*\|$", text, re.MULTILINE)
+        if row.count("|") == 6
+    ]
+
+    assert rows == [
+        (
+            f"`{kind.value}`",
+            rules.text,
+            "yes" if rules.entity else "",
+            "yes" if rules.share else "",
+            f"{rules.delay_seconds} s" if rules.delay_seconds else "",
+        )
+        for kind, rules in KINDS.items()
+    ]
 
 
 def test_every_page_that_is_linked_exists() -> None:

@@ -23,7 +23,7 @@ app = typer.Typer(
 )
 
 Id = Annotated[
-    str | None, typer.Argument(metavar="[ID]", help="Which one; otherwise the newest.")
+    str | None, typer.Argument(metavar="ID", help="Which one; otherwise the newest.")
 ]
 # The newest ones, for people.
 _LOG_LINES_SHOWN = 20

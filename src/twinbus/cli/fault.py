@@ -38,32 +38,41 @@ def add(
         typer.Argument(
             help="throttle, slow, send-down, sick, ping-down, receive-down, "
             "management-down, unauthorized, storage-down, storage-full, "
-            "storage-slow, refuse, silence, stall or crash.",
+            "storage-slow, refuse, silence, stall or crash; docs/server.md says what "
+            "each does.",
         ),
     ],
     connection_string: Server,
     target: Annotated[
         str | None,
-        typer.Argument(help="An entity, or a shard; otherwise the whole namespace."),
+        typer.Argument(help="An entity; otherwise the whole namespace."),
     ] = None,
     duration: Annotated[
         str | None,
         typer.Option(
-            "--for", metavar="DURATION", help="PT30S, or seconds. 10 minutes."
+            "--for",
+            metavar="DURATION",
+            help="When it ends: PT30S, or 30 (seconds); at most a day. Otherwise 10 "
+            "minutes.",
         ),
     ] = None,
     delay: Annotated[
         str | None,
-        typer.Option(metavar="DURATION", help="How long slow faults delay."),
+        typer.Option(
+            metavar="DURATION",
+            help="How long slow, storage-slow and stall delay; otherwise 5, 2 and 10 "
+            "seconds.",
+        ),
     ] = None,
     share: Annotated[
-        float | None, typer.Option(help="Strike this share of the requests, up to 1.")
+        float | None,
+        typer.Option(help="Strike this share of the requests: 0.1 is one in ten."),
     ] = None,
     url: Url = None,
     ca_file: CaFile = None,
     as_json: Json = False,
 ) -> None:
-    """Switch a fault on; it ends by itself, after 10 minutes unless --for says more."""
+    """Switch a fault on; it ends by itself."""
     body: dict[str, Any] = {"kind": kind}
     if target is not None:
         body["target"] = target
@@ -84,7 +93,7 @@ def list_faults(
     ca_file: CaFile = None,
     as_json: Json = False,
 ) -> None:
-    """List the faults that are on."""
+    """List the faults that are on. With refuse or silence on, it needs --url."""
     found = reach(connection_string, url, ca_file).ask("GET", "/$faults")["value"]
     show_all([_shown(fault, as_json) for fault in found], _COLUMNS, as_json)
 
@@ -99,7 +108,10 @@ def clear(
     ca_file: CaFile = None,
     as_json: Json = False,
 ) -> None:
-    """Switch one fault off, or all."""
+    """Switch one fault off, or all, and print those that were on.
+
+    With refuse or silence on, it needs --url.
+    """
     path = "/$faults" if fault is None else f"/$faults/{fault}"
     ended = reach(connection_string, url, ca_file).ask("DELETE", path)["cleared"]
     show_all([_shown(one, as_json) for one in ended], _COLUMNS, as_json)

@@ -47,7 +47,7 @@ Url = Annotated[
     typer.Option(
         "--url",
         help="Where the running server has HTTP, instead of asking the one that "
-        "--connection-string names: https://HOST:PORT.",
+        "--connection-string names: https://HOST:PORT, or http on loopback.",
     ),
 ]
 
