@@ -230,7 +230,7 @@ async def test_scheduled_messages_keep_their_time(
 
         numbers = await paired.sender(queue).schedule_messages(message("later"), due)
 
-        pair.mend()
+        pair.primary.mend()
         await paired.until(EventKind.OUTBOX_OUT, str(tmp_path))
         async with paired.factory.get_queue_receiver(queue) as receiver:
             (found,) = await receiver.peek_messages()
