@@ -23,9 +23,10 @@ class Plan:
     sdk_messages: int = 2_000
     client_messages: int = 20_000
     tasks_max: int = 64
-    # Of each part of a comparison, and the parts of a round.
-    pairing_messages: int = 2_000
-    pairing_parts: int = 20
+    # Of each part of a comparison, and the parts of a round: many short turns, so that
+    # what disturbs the machine disturbs both sides alike.
+    pairing_messages: int = 400
+    pairing_parts: int = 100
     # Of one drain, over ten backlog queues.
     syphon_messages: int = 100_000
 
