@@ -29,7 +29,7 @@ from twinbus import limits
 from twinbus.store.sqlite.file import FILE_NAME
 
 ROOT = Path(__file__).resolve().parents[2]
-PYTHON = [sys.executable, "-m", "tests.sdk.programs.steady"]
+PYTHON = [sys.executable, "-m", "tests.sdk.steady"]
 JAVASCRIPT = ["node", str(ROOT / "tests" / "sdk" / "js" / "steady.mjs")]
 REAL = {
     "HEARTBEAT_SECONDS": limits.HEARTBEAT_SECONDS,

@@ -1,6 +1,6 @@
 """A plain program of the official client, as people write it, with its own retries.
 
-python -m tests.sdk.programs.steady CONNECTION QUEUE
+python -m tests.sdk.steady CONNECTION QUEUE
 
 Sends a message, receives and completes until it has that one, and again, until standard
 input ends. Each message that was sent or completed is a line of JSON. A lock that is
