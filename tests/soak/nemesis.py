@@ -25,6 +25,7 @@ from twinbus.testing.server_process import ServerProcess
 
 _GAP_SECONDS = (0.3, 2.5)
 _AWAY_SECONDS = (0.3, 4.0)
+_STRIKES_MIN = 3
 
 # What to do with a way to a namespace.
 _WAYS: dict[str, Fault | None] = {
@@ -99,9 +100,14 @@ class Nemesis:
         self.counts: Counter[str] = Counter()
 
     def run(self, seconds: float) -> None:
-        """Until the time is over; then all is well again."""
+        """Until the time is over; then all is well again.
+
+        However slow the machine is, some faults have struck by then.
+        """
         until = monotonic() + seconds
-        while monotonic() < until and not self._stopped.is_set():
+        while not self._stopped.is_set() and (
+            monotonic() < until or self.counts.total() < _STRIKES_MIN
+        ):
             strike = draw(self._random)
             self._stopped.wait(strike.gap_seconds)
             self._site.check_workers()
