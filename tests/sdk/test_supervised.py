@@ -123,8 +123,10 @@ def goes_on(folder: Path, failure: str, command: list[str], *retry: str) -> None
         assert program.end() == 0
         assert site.stop() == 0
     assert set(program.completed) | set(program.lost) == set(program.sent)
-    # A complete whose answer was lost is the only one that can fail.
-    assert len(program.lost) <= 1
+    # Only a message whose completion went through, and whose answer was lost, does not
+    # come again. Others may be late: the keep-alive thread of the Python client takes a
+    # message now and then, and wakes nobody before the lock ends.
+    assert len(set(program.lost) - set(program.completed)) <= 1
     assert reason in site.log
     assert site.log.count("the server is back") == 1
 
