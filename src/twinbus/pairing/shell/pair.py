@@ -54,21 +54,21 @@ if TYPE_CHECKING:
 class PairedEntity:
     """One entity of the primary: its machine, its sender, and what is under way."""
 
-    __slots__ = ("calls", "flying", "policy", "sender", "watch")
+    __slots__ = ("flights", "policy", "sender", "unanswered", "watch")
 
     def __init__(self, policy: EntityPolicy, sender: Sender) -> None:
         self.policy = policy
         self.sender = sender
         self.watch = HeadroomWatch(policy.path)
         # Sends of the fast path without an answer, the oldest first.
-        self.flying: dict[Outcome, None] = {}
-        # Sends that need a call.
-        self.calls: dict[Flight, None] = {}
+        self.unanswered: dict[Outcome, None] = {}
+        # Sends that the rules direct (`route.Flight`), each with a call.
+        self.flights: dict[Flight, None] = {}
 
     @property
     def is_busy(self) -> bool:
         """Whether a send is under way."""
-        return bool(self.flying or self.calls)
+        return bool(self.unanswered or self.flights)
 
 
 class Pair:
@@ -301,9 +301,9 @@ class Pair:
     def break_off(self) -> None:
         """Wake every call, so that it notices that the factory is faulted."""
         for entity in self._entities.values():
-            for outcome in list(entity.flying):
+            for outcome in list(entity.unanswered):
                 outcome.leave(Moved())
-            for flight in entity.calls:
+            for flight in entity.flights:
                 flight.wake()
 
     def mark_healthy(self, path: str) -> None:
@@ -341,15 +341,15 @@ class Pair:
         if not entity.policy.hold:
             # hold_during_failover=False: sends that are under way succeed or raise.
             return
-        for outcome in list(entity.flying):
+        for outcome in list(entity.unanswered):
             late = outcome.leave(Moved())
             if not outcome.begun:
                 # It was not sent, and now it never will be.
                 late.cancel()
             self.left(entity, 0, late, late=True)
-        for flight in entity.calls:
+        for flight in entity.flights:
             flight.wake()
 
     def _resume(self, decision: Resume) -> None:
-        for flight in self._entities[decision.key].calls:
+        for flight in self._entities[decision.key].flights:
             flight.wake()

@@ -163,11 +163,11 @@ class PairedRoute:
         "_check",
         "_choice",
         "_entity",
-        "_flying",
         "_pair",
         "_policy",
         "_rules",
         "_slow_send",
+        "_unanswered",
         "_watch",
     )
 
@@ -184,7 +184,7 @@ class PairedRoute:
         # Read by every send, so kept as attributes.
         self._policy = self._entity.policy
         self._watch = self._entity.watch
-        self._flying = self._entity.flying
+        self._unanswered = self._entity.unanswered
         self._choice = SenderChoice(pair.rotation)
         self._attempt_seconds = self._rules.attempt_ms / 1000
         self._slow_send = bool(self._policy.slow_send_ms)
@@ -199,7 +199,7 @@ class PairedRoute:
         """Send; returns whether the primary took it, raises if it was not accepted."""
         if work.largest_bytes > self._watch.threshold_bytes:
             self._check_headroom(work)
-        policy, flying = self._policy, self._flying
+        policy, unanswered = self._policy, self._unanswered
         deadline_ms = None
         seconds = self._attempt_seconds
         if within_seconds is not None:
@@ -218,7 +218,7 @@ class PairedRoute:
             flight = Flight(self, work, deadline_ms)
             return await flight.run(flight.call.start(self._now_ms()))
         outcome = work.submit(self._entity.sender, seconds)
-        flying[outcome] = None
+        unanswered[outcome] = None
         try:
             await outcome.future
         except Moved:
@@ -236,7 +236,7 @@ class PairedRoute:
                 self._pair.carry_out(policy.accepted(0, self._now_ms()))
             return True
         finally:
-            del flying[outcome]
+            del unanswered[outcome]
             if self._pair.idle is not None:
                 self._pair.send_ended()
         return await flight.run(following)
@@ -289,7 +289,7 @@ class Flight:
     async def run(self, following: NextStep) -> bool:
         """Take step after step; says whether the primary took it in the end."""
         entity = self._entity
-        entity.calls[self] = None
+        entity.flights[self] = None
         try:
             while True:
                 self._pair.carry_out(following.decisions)
@@ -311,7 +311,7 @@ class Flight:
                 self._attempt.cancel()
             raise
         finally:
-            del entity.calls[self]
+            del entity.flights[self]
             self._pair.send_ended()
 
     # -- steps -------------------------------------------------------------------------
