@@ -710,6 +710,8 @@ DRILL_DELAY_MS_MAX = 2_000
 DRILL_BODY_BYTES_MAX = 1500
 # Clients and brokers read one clock, but on a busy machine not at the same moment.
 DRILL_SLACK_MS = 50.0
+# Namespaces that the user has may be on other machines, with clocks of their own.
+DRILL_GIVEN_SLACK_MS = 2_000.0
 # The duplicate window of the detecting queue; longer than a drill.
 DRILL_DUPLICATE_WINDOW_MS = 600_000.0
 # Receivers share the entities of the primary.
@@ -746,6 +748,9 @@ DRILL_SLOW_SECONDS = 1.0
 DRILL_WITNESS_STOCK = 200
 # What is seen for a shorter time is left out of the report.
 DRILL_SEEN_SECONDS_MIN = 1.0
+# How long the entities of a drill are tried to be removed: a full disk, a stall and a
+# fault of the switchboard that could not be ended are over by then.
+DRILL_REMOVE_SECONDS = 45.0
 # What the proxy may take to answer a command.
 DRILL_PROXY_SECONDS = 20.0
 # What a child may take to end before it is killed.

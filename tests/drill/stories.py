@@ -79,7 +79,7 @@ def events() -> list[Event]:
             key = f"s{number}-{path}"
             send = Event(name, "send", key, ms(5), ms(5.01), queue=path)
             found.append(send)
-            for place in rules().namespace.destinations(path):
+            for place in rules(plan()).namespace.destinations(path):
                 sequence += 1
                 found += _received(key, place, sequence)
     places = (*PLACES, *(f"contoso/x-servicebus-transfer/{n}" for n in range(4)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.drill import stories
 from twinbus.drill.lessons import helped, seen
+from twinbus.drill.scene import Scene
 from twinbus.drill.sightings import (
     BUSY,
     CONTACT,
@@ -94,7 +95,10 @@ def test_times_that_touch_become_one() -> None:
 
 
 def helpers(fault: str, events: list[Event], moved: int = 0) -> dict[str, str]:
-    found = helped(stories.plan(fault), events, moved)
+    scene = Scene(stories.plan(fault))
+    scene.moved = moved
+    scene.restarted = fault in ("kill", "stall")
+    found = helped(scene, events)
     return {each.what: each.text for each in found}
 
 

@@ -182,7 +182,7 @@ def test_the_entities_can_be_made_and_are_what_the_rules_judge() -> None:
     locks = {
         queue.lock_duration_ms for queue in config.queues if queue.name in ENTITIES
     }
-    promised = rules().namespace
+    promised = rules(make_plan(Wishes())).namespace
     assert names == {*ENTITIES, WITNESS_QUEUE}
     assert locks == {promised.default.lock_ms}
     for queue in config.queues:

@@ -20,22 +20,29 @@ import sys
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from twinbus import limits
 from twinbus.cli.output import Json
+from twinbus.cli.pair.options import CaFile
+from twinbus.cli.secret import read_secret
+from twinbus.client.transport.endpoint import endpoint_of
+from twinbus.core.sas import parse_connection_string
 from twinbus.errors import ConfigError, TwinbusError
 
 if TYPE_CHECKING:
-    from twinbus.drill.director import Performance, Screen
+    from twinbus.drill.director import Director, Performance
+    from twinbus.drill.given_site import GivenNamespaces
     from twinbus.drill.plan import Plan
 
 app = typer.Typer()
 
 _BROKEN_PROMISE = 1
 _INTERRUPTED = 130
+_HIDDEN = "@FILE and env:NAME keep it secret."
 _EPILOG = (
     "Exit codes: 0 nothing was lost; 1 a promise was broken or the drill could not be "
     "carried through; 2 it was not tried; 130 it was stopped."
@@ -73,6 +80,21 @@ Keep = Annotated[
 ]
 
 
+PrimaryGiven = Annotated[
+    str | None,
+    typer.Option(
+        "--primary",
+        metavar="CS",
+        help="The connection string of a namespace of yours to use as the primary, "
+        f"with entities of the drill's own; {_HIDDEN} Needs Manage.",
+    ),
+]
+SecondaryGiven = Annotated[
+    str | None,
+    typer.Option("--secondary", metavar="CS", help="The same for the secondary."),
+]
+
+
 @app.command("drill", epilog=_EPILOG)
 def drill(
     messages: Messages = None,
@@ -83,6 +105,9 @@ def drill(
     syphon: SyphonKind = "spark",
     report: Report = None,
     keep: Keep = False,
+    primary: PrimaryGiven = None,
+    secondary: SecondaryGiven = None,
+    ca_file: CaFile = None,
     cast: Annotated[str, typer.Option(hidden=True)] = "",
     as_json: Json = False,
 ) -> None:
@@ -91,15 +116,33 @@ def drill(
 
     if seed is None:
         seed = random.SystemRandom().randrange(limits.DRILL_SEED_MAX)
-    plan = make_plan(Wishes(fault, messages, seconds, senders, seed, syphon, cast))
+    given = _given(primary, secondary, ca_file)
+    plan = make_plan(
+        Wishes(
+            fault,
+            messages,
+            seconds,
+            senders,
+            seed,
+            syphon,
+            cast,
+            prefix="" if given is None else f"twinbus-drill-{token_hex(4)}/",
+            given=_again(primary, secondary, ca_file),
+        )
+    )
     _check_paths(report, cast)
     if plan.syphon == "spark":
         _check_spark()
     folder = Path(tempfile.mkdtemp(prefix="twinbus-drill-"))
     ok = False
     try:
-        summary = _carry_out(plan, folder, report, as_json=as_json)
+        performance = _carry_out(plan, folder, given, as_json=as_json)
+        summary = _tell(performance, report, as_json=as_json)
         ok = summary["ok"]
+    except ConfigError:
+        # It was not tried.
+        ok = True
+        raise
     except (KeyboardInterrupt, asyncio.CancelledError):
         print("twinbus: The drill was stopped; nothing of it runs.", file=sys.stderr)
         ok = True
@@ -135,19 +178,66 @@ def _check_spark() -> None:
         ) from None
 
 
+def _given(
+    primary: str | None, secondary: str | None, ca_file: Path | None
+) -> GivenNamespaces | None:
+    """The namespaces that the user has named; None if the drill starts servers."""
+    from twinbus.drill.given_site import GivenNamespaces
+
+    if primary is None and secondary is None:
+        if ca_file is not None:
+            raise ConfigError("--ca-file is for --primary and --secondary.")
+        return None
+    if primary is None or secondary is None:
+        raise ConfigError("Give both --primary and --secondary, or neither.")
+    if ca_file is not None and not ca_file.exists():
+        raise ConfigError(f"{ca_file} does not exist. Check --ca-file.")
+    first, second = (read_secret(each).reveal() for each in (primary, secondary))
+    places = {
+        endpoint_of(parse_connection_string(text)).target for text in (first, second)
+    }
+    if len(places) == 1:
+        raise ConfigError("--primary and --secondary are one namespace. Name two.")
+    return GivenNamespaces(first, second, ca_file)
+
+
+def _again(primary: str | None, secondary: str | None, ca_file: Path | None) -> str:
+    """The same options again, without keys."""
+    words = {"--primary": primary, "--secondary": secondary}
+    shown = [
+        f"{option} {given if given.startswith(('@', 'env:')) else 'CS'}"
+        for option, given in words.items()
+        if given is not None
+    ]
+    return " ".join([*shown, *([f"--ca-file {ca_file}"] if ca_file else [])])
+
+
 def _carry_out(
-    plan: Plan, folder: Path, report: Path | None, *, as_json: bool
-) -> dict[str, Any]:
+    plan: Plan, folder: Path, given: GivenNamespaces | None, *, as_json: bool
+) -> Performance:
+    from twinbus.drill.director import Director
     from twinbus.drill.screen import opened
-    from twinbus.drill.summary import summary_of
 
     try:
         with opened(as_json=as_json) as screen:
-            performance = asyncio.run(_perform(plan, folder, screen))
+            director = Director(plan, folder, screen, given)
+            try:
+                return asyncio.run(_perform(director))
+            finally:
+                for name in director.left:
+                    text = f"twinbus: {name} could not be removed. Delete it."
+                    print(text, file=sys.stderr)
     except TwinbusError as error:
         if as_json:
             print(json.dumps({"ok": False, "reasons": [error.text]}))
         raise
+
+
+def _tell(
+    performance: Performance, report: Path | None, *, as_json: bool
+) -> dict[str, Any]:
+    from twinbus.drill.summary import summary_of
+
     summary = summary_of(performance)
     if report is not None:
         _write_report(report, summary, performance)
@@ -156,14 +246,12 @@ def _carry_out(
     return summary
 
 
-async def _perform(plan: Plan, folder: Path, screen: Screen) -> Performance:
-    from twinbus.drill.director import Director
-
+async def _perform(director: Director) -> Performance:
     task = asyncio.current_task()
     assert task is not None
     # A polite kill is like Ctrl-C, which the loop knows already.
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    return await Director(plan, folder, screen).run()
+    return await director.run()
 
 
 def _write_report(

@@ -8,13 +8,14 @@ whatever happens. What is to happen is the plan's; whether it was right is the j
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
 from typing import Any, Protocol
 
 from twinbus import limits
+from twinbus.drill.access import NamespaceAccess
 from twinbus.drill.children import (
     Child,
     DrillFailed,
@@ -23,11 +24,12 @@ from twinbus.drill.children import (
     kill_leftovers,
     module_of,
 )
+from twinbus.drill.given_site import GivenNamespaces, GivenSite
 from twinbus.drill.judge import Judgement, judge, read_histories
-from twinbus.drill.look import BACKLOG, empty, look
+from twinbus.drill.look import FinalLook, empty
 from twinbus.drill.plan import PLACES, Plan
 from twinbus.drill.scene import Scene
-from twinbus.drill.site import Site
+from twinbus.drill.site import ServerSite, Site
 from twinbus.errors import RemoteError
 from twinbus.testing.events import Event, Recorder
 
@@ -54,7 +56,13 @@ class Performance:
 class Director:
     """One drill."""
 
-    def __init__(self, plan: Plan, folder: Path, screen: Screen) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        folder: Path,
+        screen: Screen,
+        given: GivenNamespaces | None = None,
+    ) -> None:
         self.plan = plan
         self.scene = Scene(plan)
         self._screen = screen
@@ -65,7 +73,13 @@ class Director:
         self._recorder = Recorder(self._history / "director.jsonl")
         self._begun_ms = self._recorder.now()
         self._begun = 0.0
-        self._site = Site(plan, folder, self._run)
+        self._site: Site = (
+            ServerSite(plan, folder, self._run)
+            if given is None
+            else GivenSite(plan, folder, self._run, given)
+        )
+        # Entities that could not be removed.
+        self.left: list[str] = []
         self._senders: list[Child] = []
         self._receivers: list[Child] = []
         self._syphon: Child | None = None
@@ -82,6 +96,11 @@ class Director:
 
     async def run(self) -> Performance:
         """Carry it through; raises `DrillFailed` if that is not possible."""
+        try:
+            await self._site.check()
+        except BaseException:
+            await self._site.close()
+            raise
         loop = asyncio.get_running_loop()
         self._begun = loop.time()
         self._failure = loop.create_future()
@@ -160,13 +179,14 @@ class Director:
                 self.scene.not_yet_over, limits.DRILL_CHANGE_SECONDS, "fail over"
             )
         if self.plan.fault == "stall":
-            await self._site.until_restarted()
+            self.scene.restarted = await self._site.stall_ended()
         else:
             await self._sleep_until(self.plan.fault_at_ms + self.plan.outage_ms)
 
     async def _restore(self) -> None:
         self._begin("back")
         await self._site.restore_primary()
+        self.scene.restarted |= self.plan.fault == "kill"
         assert self._fault is not None
         ended = self._recorder.finish(self._fault)
         self.scene.fault = (
@@ -191,7 +211,7 @@ class Director:
             await self._until(
                 self.scene.traffic_is_over, self._traffic_seconds(), "the last sends"
             )
-            if await self._becomes_empty(self._site.secondary_text, BACKLOG, 0):
+            if await self._becomes_empty(self._site.secondary, self.plan.backlog, 0):
                 return
             # On a machine this busy an entity may have failed over once more.
             self.scene.notes.append("The backlog had to be drained again.")
@@ -200,8 +220,10 @@ class Director:
     async def _settle(self) -> None:
         self._begin("settle")
         # What is still there in the end is found by the final look, and told.
-        text = self._site.primary_text
-        await self._becomes_empty(text, PLACES, limits.DRILL_SETTLE_SECONDS)
+        places = [self.plan.real(place) for place in PLACES]
+        await self._becomes_empty(
+            self._site.primary, places, limits.DRILL_SETTLE_SECONDS
+        )
         assert self._syphon is not None
         assert self._witness is not None
         self._syphon.release()
@@ -209,9 +231,8 @@ class Director:
 
     async def _judge(self) -> Performance:
         self._begin("judge")
-        left = await look(
-            self._recorder, self._site.primary_text, self._site.secondary_text
-        )
+        look = FinalLook(self.plan, self._recorder)
+        left = await look.look(self._site.primary, self._site.secondary)
         self._recorder.close()
         events = await asyncio.to_thread(read_histories, self._history)
         judgement = await asyncio.to_thread(judge, self.plan, events, left)
@@ -255,14 +276,14 @@ class Director:
         return max(end - self.scene.now, 0) + limits.DRILL_SEND_SECONDS
 
     async def _becomes_empty(
-        self, text: str, places: tuple[str, ...], seconds: float
+        self, access: NamespaceAccess, places: Sequence[str], seconds: float
     ) -> bool:
         """Whether nothing is left in these places, now or soon."""
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
         while True:
             try:
-                if await empty(text, places):
+                if await empty(access, places):
                     return True
             except RemoteError as error:
                 text = f"A namespace does not answer: {error.text}"
@@ -283,8 +304,9 @@ class Director:
                 lambda: self._drained, limits.DRILL_DRAIN_SECONDS, "Spark to drain"
             )
             return
-        text = self._site.secondary_text
-        if not await self._becomes_empty(text, BACKLOG, limits.DRILL_DRAIN_SECONDS):
+        if not await self._becomes_empty(
+            self._site.secondary, self.plan.backlog, limits.DRILL_DRAIN_SECONDS
+        ):
             raise DrillFailed("The syphon does not empty the backlog.")
 
     async def _replace_syphon(self) -> None:
@@ -308,7 +330,8 @@ class Director:
             plan=self.plan.to_values(),
             history=str(self._history),
             folder=str(self._folder),
-            **self._site.access(),
+            primary=self._site.primary.to_values(),
+            secondary=self._site.secondary.to_values(),
         )
 
     def _heard(self, child: Child, line: Line) -> None:
@@ -354,7 +377,9 @@ class Director:
         if not in_order:
             for child in children:
                 child.kill()
-        await asyncio.gather(end_all(children), self._site.close())
+        # First those that use the entities, then the entities.
+        await end_all(children)
+        self.left = await self._site.close()
         left = kill_leftovers(self._run)
         if left:
             self.scene.notes.append(f"Had to kill {len(left)} leftover processes.")

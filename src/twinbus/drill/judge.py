@@ -55,7 +55,7 @@ def read_histories(folder: Path) -> list[Event]:
 
 def judge(plan: Plan, events: Sequence[Event], left: int) -> Judgement:
     """Judge a drill. `left` is how many messages the final look has found."""
-    report = check_paired(events, rules())
+    report = check_paired(events, rules(plan))
     judgement = Judgement(report)
     say = judgement.reasons.append
     for kind, meaning in KINDS.items():

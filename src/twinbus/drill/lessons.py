@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from twinbus import limits
 from twinbus.drill.answers import answers_in
-from twinbus.drill.plan import Plan
+from twinbus.drill.scene import Scene
 from twinbus.drill.sightings import (
     BUSY,
     CONTACT,
@@ -120,24 +120,25 @@ def _detail(
     return f"{text}: {', '.join(causes)}" if causes else text
 
 
-def helped(plan: Plan, events: Sequence[Event], moved: int) -> list[Lesson]:
+def helped(scene: Scene, events: Sequence[Event]) -> list[Lesson]:
     """What kept the messages safe meanwhile."""
     found = []
     busy = answers_in(events)[_BUSY_CONDITION]
     if busy:
         text = f"answers that were busy, each followed by a wait of 10 s: {busy:,}"
         found.append(Lesson("busy and retry", text))
-    if plan.fault == "kill":
-        found.append(Lesson("a restart", "the process came back with its data"))
-    if plan.fault == "stall":
-        text = "the supervisor noticed the stall, and restarted the server"
+    if scene.restarted:
+        text = "the process came back with its data"
+        if scene.plan.fault == "stall":
+            text = "the supervisor noticed the stall, and restarted the server"
         found.append(Lesson("a restart", text))
     told = [event.state for event in events if event.op == "pairing"]
     over, relapses = (
         told.count(kind.value) for kind in (EventKind.FAILED_OVER, EventKind.RELAPSED)
     )
     if over:
-        text = f"failovers: {over:,}; messages that went through the backlog: {moved:,}"
+        text = f"failovers: {over:,}; "
+        text += f"messages that went through the backlog: {scene.moved:,}"
         found.append(Lesson("the pair", text))
     if relapses:
         text = f"relapses, each of which diverted its message at once: {relapses:,}"

@@ -160,6 +160,35 @@ class Plan:
     syphon: str = "spark"
     # A package with modules to use instead of those of the drill; see `children.py`.
     cast: str = ""
+    # What the names of all entities begin with, in namespaces that the user has.
+    prefix: str = ""
+    # The options that named those, for the command that repeats the drill.
+    given: str = ""
+
+    # -- names. Histories and reports have the short ones of this file. ----------------
+
+    @property
+    def primary_name(self) -> str:
+        """What stands for the primary in the paths of its backlog queues."""
+        return self.prefix.rstrip("/") or PRIMARY_NAME
+
+    @property
+    def backlog(self) -> tuple[str, ...]:
+        """The backlog queues, as the secondary calls them."""
+        return tuple(
+            backlog_path(self.primary_name, index)
+            for index in range(limits.DRILL_BACKLOG_QUEUES)
+        )
+
+    def real(self, path: str) -> str:
+        """What the primary calls an entity."""
+        return self.prefix + path
+
+    def short(self, path: str) -> str:
+        """What the drill calls it."""
+        return path.removeprefix(self.prefix)
+
+    # -- what happens ------------------------------------------------------------------
 
     @property
     def rate(self) -> float:
@@ -222,6 +251,8 @@ class Wishes:
     seed: int = 1
     syphon: str = "spark"
     cast: str = ""
+    prefix: str = ""
+    given: str = ""
 
 
 def make_plan(wishes: Wishes) -> Plan:
@@ -248,6 +279,8 @@ def make_plan(wishes: Wishes) -> Plan:
         cut=chance.choice(sorted(_CUTS)),
         syphon=wishes.syphon,
         cast=wishes.cast,
+        prefix=wishes.prefix,
+        given=wishes.given,
     )
 
 
@@ -258,7 +291,12 @@ def _fault(wishes: Wishes) -> str:
     """
     if wishes.fault != RANDOM:
         return wishes.fault
-    return random.Random(f"{wishes.seed}/fault").choice(list(FAULTS))  # noqa: S311
+    possible = [
+        name
+        for name, rules in FAULTS.items()
+        if not wishes.prefix or rules.means is not Means.PROCESS
+    ]
+    return random.Random(f"{wishes.seed}/fault").choice(possible)  # noqa: S311
 
 
 def _volume(wishes: Wishes) -> tuple[float, int]:
@@ -273,6 +311,8 @@ def _volume(wishes: Wishes) -> tuple[float, int]:
 
 def _check(wishes: Wishes) -> None:
     _choice("--fault", wishes.fault, (*FAULTS, RANDOM))
+    if wishes.prefix and wishes.fault != RANDOM:
+        _check_given(wishes.fault)
     _choice("--syphon", wishes.syphon, SYPHONS)
     if wishes.messages is not None and wishes.seconds is not None:
         raise ConfigError("Give --messages or --seconds, not both.")
@@ -294,6 +334,16 @@ def _check(wishes: Wishes) -> None:
     if not low <= wishes.messages <= high:
         raise ConfigError(
             f"--messages must be from {low} ({each} for each sender) to {high}."
+        )
+
+
+def _check_given(fault: str) -> None:
+    """A drill ends no process that it has not started."""
+    if FAULTS[fault].means is Means.PROCESS:
+        raise ConfigError(
+            f"--fault {fault} needs servers of the drill's own. Leave --primary and "
+            "--secondary out, or choose another fault: cut, both, or with a twinbus "
+            "server that has --faults, sick."
         )
 
 
@@ -330,15 +380,13 @@ def secondary_entities(plan: Plan) -> dict[str, Any]:
     if not plan.cast:
         return {}
     lock = {"lock_duration": f"PT{limits.DRILL_LOCK_SECONDS:g}S"}
-    paths = (
-        backlog_path(PRIMARY_NAME, index)
-        for index in range(limits.DRILL_BACKLOG_QUEUES)
-    )
-    return {"queues": [{"name": path, **lock} for path in paths]}
+    return {"queues": [{"name": path, **lock} for path in plan.backlog]}
 
 
-def rules() -> PairedRules:
+def rules(plan: Plan) -> PairedRules:
     """What the two namespaces and the library promise for these entities."""
+    # The clocks of other machines differ by more than those of two processes.
+    slack_ms = limits.DRILL_GIVEN_SLACK_MS if plan.prefix else limits.DRILL_SLACK_MS
     plain = QueueRules(
         lock_ms=limits.DRILL_LOCK_SECONDS * 1000,
         # A server that hangs may deliver into a connection that is not read.
@@ -358,7 +406,7 @@ def rules() -> PairedRules:
             default=plain,
             queues={DETECTING: detecting},
             routes={TOPIC: subscriptions},
-            slack_ms=limits.DRILL_SLACK_MS,
+            slack_ms=slack_ms,
         ),
         failover_interval_ms=limits.DRILL_FAILOVER_SECONDS * 1000,
         restored_recorded=True,

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from twinbus import limits
-from twinbus.client.connection import Connection
 from twinbus.client.message import Message
 from twinbus.client.receiver import ReceiveOptions, Receiver
+from twinbus.drill.access import NamespaceAccess
 from twinbus.drill.plan import PLACES, SESSION_QUEUE
-from twinbus.drill.stage import Line, Stage, act, say
+from twinbus.drill.stage import Line, Stage, act, plan_of, say
 from twinbus.errors import RemoteError, SettleRefused
 from twinbus.testing.history import Recorder
 from twinbus.testing.traces import content_type_of, delivered, token_of
@@ -31,9 +31,9 @@ class Receiving:
     def __init__(self, job: Line) -> None:
         self.name = f"receiver-{job['number']}"
         self._recorder = Recorder(Path(job["history"]) / f"{self.name}.jsonl")
-        self._connection = Connection.from_connection_string(
-            job["primary"], timeout_seconds=limits.DRILL_CALL_SECONDS_MAX
-        )
+        self._plan = plan_of(job)
+        access = NamespaceAccess(**job["primary"])
+        self._connection = access.connection(limits.DRILL_CALL_SECONDS_MAX)
         self._received: Counter[str] = Counter()
         self._pings = 0
         self._links = 0
@@ -53,7 +53,7 @@ class Receiving:
         self._stopping = True
 
     async def _receive_from(self, place: str) -> None:
-        receiver = self._connection.receiver(place)
+        receiver = self._connection.receiver(self._plan.real(place))
         link = self._new_link(place)
         while not self._stopping:
             try:
@@ -68,7 +68,8 @@ class Receiving:
             next_session=True, session_seconds=limits.DRILL_SESSION_SECONDS
         )
         while not self._stopping:
-            receiver = self._connection.receiver(SESSION_QUEUE, options)
+            path = self._plan.real(SESSION_QUEUE)
+            receiver = self._connection.receiver(path, options)
             link = self._new_link(SESSION_QUEUE)
             try:
                 await self._one_session(receiver, link)
@@ -103,8 +104,8 @@ class Receiving:
 
     async def _chunk(self, receiver: Receiver, link: str) -> int:
         """Receive some, and complete them; returns how many came."""
-        recorder = self._recorder
-        begun = recorder.start(self.name, "receive", queue=receiver.path, link=link)
+        recorder, place = self._recorder, self._plan.short(receiver.path)
+        begun = recorder.start(self.name, "receive", queue=place, link=link)
         try:
             messages = await receiver.receive(
                 limits.DRILL_RECEIVE_MESSAGES_MAX, limits.DRILL_RECEIVE_WAIT_SECONDS
@@ -116,7 +117,7 @@ class Receiving:
         for message in messages:
             done = recorder.finish(begun, **delivered(message, until_ms))
             self._pings += done.content_type == PING_CONTENT_TYPE
-        self._received[receiver.path] += len(messages)
+        self._received[place] += len(messages)
         if messages:
             await self._complete(receiver, messages, link)
         return len(messages)
@@ -124,12 +125,13 @@ class Receiving:
     async def _complete(
         self, receiver: Receiver, messages: list[Message], link: str
     ) -> None:
+        place = self._plan.short(receiver.path)
         begun = [
             self._recorder.start(
                 self.name,
                 "complete",
                 key=str(message.message_id or ""),
-                queue=receiver.path,
+                queue=place,
                 token=token_of(message),
                 content_type=content_type_of(message),
                 link=link,
@@ -146,8 +148,8 @@ class Receiving:
         if failures and receiver.session_id is not None:
             # Written first: a receiver without its link cannot hold the session.
             self._lose(link)
-        for place, event in enumerate(begun):
-            self._recorder.finish(event, **_result(failures.get(place)))
+        for number, event in enumerate(begun):
+            self._recorder.finish(event, **_result(failures.get(number)))
 
     def _new_link(self, place: str) -> str:
         self._links += 1

@@ -78,6 +78,8 @@ class Scene:
         self.notes: list[str] = []
         # What an application without a pair saw.
         self.sightings: list[Sighting] = []
+        # Whether the primary was started again.
+        self.restarted = False
         # From the begin of the fault to its end.
         self.fault: tuple[float, float] | None = None
         # When the traffic began.

@@ -13,13 +13,12 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
-from azure.servicebus.management import ServiceBusAdministrationClient
 
 from twinbus import limits
 from twinbus.aio import (
@@ -30,9 +29,10 @@ from twinbus.aio import (
     SendAvailabilityPairedNamespaceOptions,
     Verdict,
 )
+from twinbus.drill.access import NamespaceAccess
 from twinbus.drill.answers import record_answer
-from twinbus.drill.plan import ENTITIES, PRIMARY_NAME, TOPIC, Plan, Shipment
-from twinbus.drill.stage import Line, Stage, act, say
+from twinbus.drill.plan import ENTITIES, TOPIC, Shipment
+from twinbus.drill.stage import Line, Stage, act, plan_of, say
 from twinbus.drill.states import FAILED_OVER, HEALTHY, STATE_AFTER
 from twinbus.testing.events import Event, Recorder
 from twinbus.testing.history_evidence import record_pairing
@@ -45,7 +45,7 @@ class SenderWork:
     def __init__(self, job: Line) -> None:
         self._number: int = job["number"]
         self.name = f"sender-{self._number}"
-        self._plan = Plan(**job["plan"])
+        self._plan = plan_of(job)
         self._recorder = Recorder(Path(job["history"]) / f"{self.name}.jsonl")
         self._senders: dict[str, MessageSender] = {}
         self._held = 0
@@ -64,9 +64,9 @@ class SenderWork:
         """Send everything at its time, and wait for the last answer."""
         for path in ENTITIES:
             self._senders[path] = (
-                factory.get_topic_sender(path)
+                factory.get_topic_sender(self._plan.real(path))
                 if path == TOPIC
-                else factory.get_queue_sender(path)
+                else factory.get_queue_sender(self._plan.real(path))
             )
         loop = asyncio.get_running_loop()
         begin = loop.time()
@@ -134,6 +134,7 @@ class SenderWork:
 
     def heard(self, event: PairingEvent) -> None:
         """The pair tells something."""
+        event = replace(event, path=self._plan.short(event.path))
         record_pairing(self._recorder, self.name, event)
         state = STATE_AFTER.get(event.kind.value)
         if state is not None and event.path in self.states:
@@ -181,18 +182,19 @@ async def play(stage: Stage, job: Line) -> None:
     """Pair, wait for the word, send, and say how it goes."""
     random.seed(f"{job['plan']['seed']}/{job['number']}/library")
     work = SenderWork(job)
-    make = partial(
-        MessagingFactory.from_connection_string,
-        try_timeout=limits.DRILL_ATTEMPT_SECONDS,
-    )
-    async with make(job["primary"]) as primary, make(job["secondary"]) as secondary:
+    first, second = (NamespaceAccess(**job[name]) for name in ("primary", "secondary"))
+    seconds = limits.DRILL_ATTEMPT_SECONDS
+    async with (
+        first.factory(try_timeout=seconds) as primary,
+        second.factory(try_timeout=seconds) as secondary,
+    ):
         options = SendAvailabilityPairedNamespaceOptions(
-            manager_of(job),
+            second.admin(),
             secondary,
             limits.DRILL_BACKLOG_QUEUES,
             limits.DRILL_FAILOVER_SECONDS,
             ping_primary_interval=limits.DRILL_PING_SECONDS,
-            primary_name=PRIMARY_NAME,
+            primary_name=plan_of(job).primary_name,
             on_event=work.heard,
             classifier=work.answered,
         )
@@ -211,13 +213,6 @@ async def play(stage: Stage, job: Line) -> None:
             await over
         sending.cancel()
         saying.cancel()
-
-
-def manager_of(job: Line) -> ServiceBusAdministrationClient:
-    """The administration client of the secondary, as an application makes it."""
-    return ServiceBusAdministrationClient.from_connection_string(
-        job["secondary_admin"], connection_verify=job["ca_file"]
-    )
 
 
 if __name__ == "__main__":

@@ -1,23 +1,28 @@
-"""The two servers of a drill, and what is done to the primary.
+"""The two namespaces of a drill, and what is done to the primary.
 
-Owns both processes and, for a cut, the proxies before them. Every process that talks to
-the primary gets the same connection string, so a cut is one for all. The two servers
-start at the same time; the primary comes back with the data that it had.
+Owns the faults: a proxy before the primary that cuts it off, and the switchboard of the
+primary. `ServerSite` has servers of its own, whose processes it can kill and stop; it
+starts both at the same time, and the primary comes back with the data that it had. The
+namespaces that a user has are in `given_site.py`. Every process that talks to the
+primary gets the same access, so a cut is one for all.
 """
 
 from __future__ import annotations
 
+import abc
 import asyncio
+import contextlib
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from azure.core.exceptions import AzureError
+from azure.core.exceptions import AzureError, ResourceNotFoundError
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from twinbus import limits
-from twinbus.cli.remote import reach
-from twinbus.client.connection import Connection
+from twinbus.cli.remote import Remote, reach
+from twinbus.drill.access import LOOPBACK, NamespaceAccess
 from twinbus.drill.children import DrillFailed
 from twinbus.drill.plan import (
     PRIMARY_NAME,
@@ -31,99 +36,70 @@ from twinbus.drill.proxying import DrillProxy
 from twinbus.drill.switching import Switch
 from twinbus.drill.tied import tied
 from twinbus.errors import RemoteError
-from twinbus.pairing.rules.naming import backlog_index
 from twinbus.server.access.port import INSTANCE_PROPERTY
 from twinbus.testing.server_process import ServerDied, ServerProcess
 
 
-def _wrapper(cast: str) -> list[str]:
-    """The words before the command of the primary, if the cast has some."""
-    module = f"{cast}.server"
-    return [sys.executable, "-m", module] if cast and find_spec(module) else []
-
-
-class Site:
+class Site(abc.ABC):
     """A primary and a secondary."""
 
+    primary: NamespaceAccess
+    secondary: NamespaceAccess
+
     def __init__(self, plan: Plan, folder: Path, run: str) -> None:
-        self._plan = plan
-        self._folder = folder
+        self.plan = plan
+        self.folder = folder
         self._run = run
-        prefix = tied(run)
-        self._primary = ServerProcess(
-            folder / "primary",
-            primary_entities(),
-            name=PRIMARY_NAME,
-            options=["--faults"],
-            prefix=[*prefix, *_wrapper(plan.cast)],
-        )
-        # A supervisor ends a stall; what the drill kills has to stay away.
-        self._primary.supervised = plan.fault == "stall"
-        self._secondary = ServerProcess(
-            folder / "secondary",
-            secondary_entities(plan),
-            name=SECONDARY_NAME,
-            prefix=prefix,
-        )
         self._proxies: list[DrillProxy] = []
         self._switch: Switch | None = None
-        self._instance = ""
+        self._instance: str | None = None
         self._admin: ServiceBusAdministrationClient | None = None
-        self.primary_text = self._primary.connection_string
-        self._sent_to = self._secondary.connection_string
+
+    @abc.abstractmethod
+    async def check(self) -> None:
+        """Refuse what cannot be done, with `ConfigError`, before anything begins."""
 
     async def start(self) -> None:
-        """Start everything."""
-        try:
-            await asyncio.gather(
-                asyncio.to_thread(self._primary.start),
-                asyncio.to_thread(self._secondary.start),
-            )
-        except ServerDied as error:
-            raise DrillFailed(f"A server did not start: {error}") from error
-        if self._plan.rules.means is Means.PROXY:
-            self.primary_text = await self._proxied("proxy", self._primary)
-        if self._plan.fault == "both":
-            self._sent_to = await self._proxied("proxy-secondary", self._secondary)
-        if self._plan.rules.means is Means.SWITCHBOARD:
-            url = f"http://127.0.0.1:{self._primary.ports['http']}"
-            self._switch = Switch(reach(self.primary_text, url, None))
-            self._instance = await self._ask_instance()
-        self._admin = ServiceBusAdministrationClient.from_connection_string(
-            self._secondary.admin_connection_string,
-            connection_verify=self._secondary.ca_file,
-        )
+        """Have both namespaces ready for the drill."""
+        self.primary, self.secondary = await self._open()
+        rules = self.plan.rules
+        if rules.means is Means.SWITCHBOARD:
+            remote = await asyncio.to_thread(self._reach)
+            self._switch = Switch(self.plan, remote)
+            self._instance = await self._answering()
+        if rules.means is Means.PROXY:
+            self.primary = await self._proxied("proxy", self.primary)
+        if self.plan.fault == "both":
+            self.secondary = await self._proxied("proxy-secondary", self.secondary)
+        self._admin = self.secondary.admin()
 
-    async def _proxied(self, name: str, server: ServerProcess) -> str:
-        """Put a proxy before a server; returns the connection string through it."""
-        proxy = DrillProxy(name, self._folder)
+    @abc.abstractmethod
+    async def _open(self) -> tuple[NamespaceAccess, NamespaceAccess]:
+        """How to reach both namespaces, which are ready."""
+
+    @abc.abstractmethod
+    def _reach(self) -> Remote:
+        """The primary over HTTP."""
+
+    async def _proxied(self, name: str, access: NamespaceAccess) -> NamespaceAccess:
+        """The same access, behind a proxy."""
+        proxy = DrillProxy(name, self.folder)
         self._proxies.append(proxy)
-        port = await proxy.start(self._run, "127.0.0.1", server.ports["amqp"])
-        return server.connection_string_through(port)
+        connection = access.connection(limits.DRILL_CONTACT_SECONDS_MAX)
+        port = await proxy.start(self._run, *connection.endpoint.target)
+        return replace(access, proxy_port=port)
 
-    async def _ask_instance(self) -> str:
-        """Which life of the primary answers."""
-        connection = Connection.from_connection_string(self.primary_text)
-        async with connection:
-            await connection.open(limits.DRILL_CONTACT_SECONDS_MAX)
-            return str(connection.properties[INSTANCE_PROPERTY])
-
-    # -- where things are --------------------------------------------------------------
-
-    def access(self) -> dict[str, str]:
-        """What a child needs to find both."""
-        return {
-            "primary": self.primary_text,
-            "secondary": self._sent_to,
-            "secondary_admin": self._secondary.admin_connection_string,
-            "ca_file": self._secondary.ca_file,
-            "primary_admin": self._primary.admin_connection_string,
-            "primary_ca_file": self._primary.ca_file,
-        }
-
-    @property
-    def secondary_text(self) -> str:
-        return self._secondary.connection_string
+    async def _answering(self) -> str | None:
+        """Which start of the primary answers; None if none does."""
+        access = self.primary
+        try:
+            async with access.connection(
+                limits.DRILL_CONTACT_SECONDS_MAX
+            ) as connection:
+                await connection.open()
+                return str(connection.properties.get(INSTANCE_PROPERTY, ""))
+        except RemoteError:
+            return None
 
     async def depths(self) -> dict[int, int]:
         """How many messages wait in each backlog queue."""
@@ -135,9 +111,9 @@ class Site:
     def _depths(self) -> dict[int, int]:
         assert self._admin is not None
         found: dict[int, int] = {}
-        for queue in self._admin.list_queues_runtime_properties():
-            index = backlog_index(queue.name, PRIMARY_NAME)
-            if index is not None:
+        for index, path in enumerate(self.plan.backlog):
+            with contextlib.suppress(ResourceNotFoundError):
+                queue = self._admin.get_queue_runtime_properties(path)
                 found[index] = queue.active_message_count or 0
         return found
 
@@ -145,57 +121,117 @@ class Site:
 
     async def break_primary(self) -> None:
         """Let the fault of the plan begin."""
-        plan = self._plan
-        if plan.fault == "kill":
-            self._primary.kill()
-        elif plan.fault == "stop":
-            self._primary.pause()
-        elif plan.rules.means is Means.PROXY:
-            await asyncio.gather(*(proxy.cut(plan.cut) for proxy in self._proxies))
-        else:
-            assert self._switch is not None
-            await asyncio.to_thread(self._switch.on, plan)
+        if self._switch is not None:
+            await asyncio.to_thread(self._switch.on)
+        cuts = [proxy.cut(self.plan.cut) for proxy in self._proxies]
+        await asyncio.gather(*cuts)
 
     async def restore_primary(self) -> None:
         """End the fault."""
-        plan = self._plan
-        if plan.fault == "kill":
-            try:
-                await asyncio.to_thread(self._primary.start)
-            except ServerDied as error:
-                raise DrillFailed(f"The primary did not come back: {error}") from error
-        elif plan.fault == "stop":
-            self._primary.resume()
-        elif plan.rules.means is Means.PROXY:
-            await asyncio.gather(*(proxy.heal() for proxy in self._proxies))
-        else:
-            assert self._switch is not None
+        if self._switch is not None:
             await asyncio.to_thread(self._switch.off)
+        await asyncio.gather(*(proxy.heal() for proxy in self._proxies))
 
-    async def until_restarted(self) -> None:
-        """Wait until the supervisor has started the primary again."""
+    async def stall_ended(self) -> bool:
+        """Wait until a stalled primary answers; returns whether it was restarted."""
         loop = asyncio.get_running_loop()
-        until = loop.time() + limits.DRILL_CHANGE_SECONDS
+        until = loop.time() + limits.DRILL_STALL_SECONDS + limits.DRILL_CHANGE_SECONDS
+        was_silent = False
         while loop.time() < until:
-            try:
-                if await self._ask_instance() != self._instance:
-                    return
-            except RemoteError:
-                # It does not answer yet.
-                pass
+            instance = await self._answering()
+            if instance is None:
+                was_silent = True
+            elif instance != self._instance or was_silent:
+                return instance != self._instance
             await asyncio.sleep(limits.DRILL_EMPTY_SECONDS)
-        raise DrillFailed(
-            f"Waited {limits.DRILL_CHANGE_SECONDS:g} seconds for the supervisor to "
-            "restart the primary, in vain."
-        )
+        raise DrillFailed("The primary does not answer again after the stall.")
 
-    async def close(self) -> None:
-        """End both servers and the proxies."""
+    async def close(self) -> list[str]:
+        """End what the drill has begun; returns what it could not remove."""
         if self._admin is not None:
             self._admin.close()
         for proxy in self._proxies:
             await proxy.end()
-        await asyncio.gather(
-            asyncio.to_thread(self._primary.close),
-            asyncio.to_thread(self._secondary.close),
+        return []
+
+
+def _wrapper(cast: str) -> list[str]:
+    """The words before the command of the primary, if the cast has some."""
+    module = f"{cast}.server"
+    return [sys.executable, "-m", module] if cast and find_spec(module) else []
+
+
+class ServerSite(Site):
+    """Two servers of the drill's own."""
+
+    def __init__(self, plan: Plan, folder: Path, run: str) -> None:
+        super().__init__(plan, folder, run)
+        prefix = tied(run)
+        self._first = ServerProcess(
+            folder / "primary",
+            primary_entities(),
+            name=PRIMARY_NAME,
+            options=["--faults"],
+            prefix=[*prefix, *_wrapper(plan.cast)],
         )
+        # A supervisor ends a stall; what the drill kills has to stay away.
+        self._first.supervised = plan.fault == "stall"
+        self._second = ServerProcess(
+            folder / "secondary",
+            secondary_entities(plan),
+            name=SECONDARY_NAME,
+            prefix=prefix,
+        )
+
+    async def check(self) -> None:
+        """Its own servers can do everything."""
+
+    async def _open(self) -> tuple[NamespaceAccess, NamespaceAccess]:
+        servers = (self._first, self._second)
+        try:
+            await asyncio.gather(
+                *(asyncio.to_thread(server.start) for server in servers)
+            )
+        except ServerDied as error:
+            raise DrillFailed(f"A server did not start: {error}") from error
+        first, second = (
+            NamespaceAccess(
+                each.connection_string, each.admin_connection_string, each.ca_file
+            )
+            for each in servers
+        )
+        return first, second
+
+    def _reach(self) -> Remote:
+        url = f"http://{LOOPBACK}:{self._first.ports['http']}"
+        return reach(self.primary.text, url, None)
+
+    async def break_primary(self) -> None:
+        if self.plan.fault == "kill":
+            self._first.kill()
+        elif self.plan.fault == "stop":
+            self._first.pause()
+        await super().break_primary()
+
+    async def restore_primary(self) -> None:
+        if self.plan.fault == "kill":
+            try:
+                await asyncio.to_thread(self._first.start)
+            except ServerDied as error:
+                raise DrillFailed(f"The primary did not come back: {error}") from error
+        elif self.plan.fault == "stop":
+            self._first.resume()
+        await super().restore_primary()
+
+    async def stall_ended(self) -> bool:
+        if not await super().stall_ended():
+            raise DrillFailed("The supervisor did not restart the stalled primary.")
+        return True
+
+    async def close(self) -> list[str]:
+        """End both servers at once; what they have is in the folder."""
+        await asyncio.gather(
+            asyncio.to_thread(self._first.close),
+            asyncio.to_thread(self._second.close),
+        )
+        return await super().close()

@@ -17,6 +17,8 @@ from typing import Any
 
 import uvloop
 
+from twinbus.drill.plan import Plan
+
 Line = dict[str, Any]
 
 
@@ -45,6 +47,11 @@ class Stage:
         """Wait until there are no more commands, whatever they say."""
         while await self.hear() is not None:
             pass
+
+
+def plan_of(job: Line) -> Plan:
+    """The plan of a job."""
+    return Plan(**job["plan"])
 
 
 def say(**line: Any) -> None:

@@ -33,9 +33,7 @@ def summary_of(performance: Performance) -> dict[str, Any]:
         "plan": plan.to_values(),
         "fault": plan.fault_text,
         "saw": [asdict(each) for each in seen(scene.sightings, scene.fault or (0, 0))],
-        "helped": [
-            asdict(each) for each in helped(plan, performance.events, scene.moved)
-        ],
+        "helped": [asdict(each) for each in helped(scene, performance.events)],
         "moved": scene.moved,
         "backlog_max": max((sum(s.backlog.values()) for s in scene.samples), default=0),
         "phases": [
@@ -93,6 +91,8 @@ def sentence(plan: Plan, scene: Scene, judgement: Judgement) -> str:
 def settings(plan: Plan) -> dict[str, str]:
     """How it was set up, for people."""
     cast = {"cast": plan.cast} if plan.cast else {}
+    if plan.prefix:
+        cast["entities"] = f"in your namespaces, as {plan.prefix}..."
     return {
         "fault of the primary": plan.fault_text,
         "traffic": f"{plan.messages:,} messages in {plan.traffic_ms / 1000:g} s from "
@@ -120,6 +120,8 @@ def repeat(plan: Plan) -> str:
         words.append(f"--syphon {plan.syphon}")
     if plan.cast:
         words.append(f"--cast {plan.cast}")
+    if plan.given:
+        words.append(plan.given)
     return " ".join(words)
 
 

@@ -7,34 +7,33 @@ syphon works until it is stopped, so the parent looks whether the backlog is emp
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 
 from twinbus import limits
-from twinbus.aio import MessagingFactory, SendAvailabilityPairedNamespaceOptions
-from twinbus.drill.plan import PRIMARY_NAME
-from twinbus.drill.sender import manager_of
-from twinbus.drill.stage import Line, Stage, act, say
+from twinbus.aio import SendAvailabilityPairedNamespaceOptions
+from twinbus.drill.access import NamespaceAccess
+from twinbus.drill.stage import Line, Stage, act, plan_of, say
 
 
 async def play(stage: Stage, job: Line) -> None:
     """Wait for the word, then bring home whatever comes."""
-    make = partial(
-        MessagingFactory.from_connection_string,
-        try_timeout=limits.DRILL_ATTEMPT_SECONDS,
+    access, secondary = (
+        NamespaceAccess(**job["primary"]),
+        NamespaceAccess(**job["secondary"]),
     )
+    seconds = limits.DRILL_ATTEMPT_SECONDS
     say(ready=True)
     if await stage.hear() is None:
         return
     # The syphon was on, so closing the primary's factory closes both.
-    async with make(job["primary"]) as primary:
+    async with access.factory(try_timeout=seconds) as primary:
         options = SendAvailabilityPairedNamespaceOptions(
-            manager_of(job),
-            make(job["secondary"]),
+            secondary.admin(),
+            secondary.factory(try_timeout=seconds),
             limits.DRILL_BACKLOG_QUEUES,
             limits.DRILL_FAILOVER_SECONDS,
             enable_syphon=True,
             ping_primary_interval=limits.DRILL_PING_SECONDS,
-            primary_name=PRIMARY_NAME,
+            primary_name=plan_of(job).primary_name,
         )
         await primary.pair_namespace(options)
         over = asyncio.create_task(stage.over())

@@ -19,8 +19,8 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from twinbus import limits
-from twinbus.drill.plan import PRIMARY_NAME
-from twinbus.drill.stage import Line, say
+from twinbus.drill.access import NamespaceAccess
+from twinbus.drill.stage import Line, plan_of, say
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -95,15 +95,22 @@ def _drain(spark: SparkSession, job: Line, number: int, before: int) -> int:
     from twinbus.spark import syphon
 
     folder = Path(job["folder"])
+    # Past any proxy: it works when the fault is over.
+    primary, secondary = (
+        NamespaceAccess(**job["primary"]),
+        NamespaceAccess(**job["secondary"]),
+    )
+    trust = {"caFile": primary.ca_file} if primary.ca_file else {}
     query = syphon(
         spark,
         until_empty=True,
-        primaryConnectionString=job["primary"],
-        secondaryConnectionString=job["secondary"],
-        primaryName=PRIMARY_NAME,
+        primaryConnectionString=primary.text,
+        secondaryConnectionString=secondary.text,
+        primaryName=plan_of(job).primary_name,
         journalLocation=str(folder / "journal"),
         checkpointLocation=str(folder / f"checkpoint-{number}"),
         taskBudgetSeconds=limits.DRILL_TASK_SECONDS,
+        **trust,
     )
     while not query.awaitTermination(limits.DRILL_SPARK_LOOK_SECONDS):
         say(moved=before + _moved(query))

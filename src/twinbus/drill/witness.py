@@ -11,18 +11,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from functools import partial
 
 from azure.core.exceptions import AzureError
-from azure.servicebus.management import ServiceBusAdministrationClient
 
 from twinbus import limits
-from twinbus.client.connection import Connection
 from twinbus.client.receiver import ReceiveOptions
 from twinbus.clock import SystemClock
+from twinbus.drill.access import NamespaceAccess
 from twinbus.drill.plan import WITNESS_QUEUE
 from twinbus.drill.sightings import BUSY, CONTACT, MANAGE, NO, OK, RECEIVE, SEND, SLOW
-from twinbus.drill.stage import Line, Stage, act, say
+from twinbus.drill.stage import Line, Stage, act, plan_of, say
 from twinbus.errors import DeadlineExceeded, TwinbusError
 from twinbus.pairing.rules.classification import Failure, kind_of
 from twinbus.wire.message.sections import encode_message
@@ -34,17 +32,15 @@ class Witness:
     """One application without a pair."""
 
     def __init__(self, job: Line) -> None:
-        self._open = partial(Connection.from_connection_string, job["primary"])
-        self._connection = self._open(timeout_seconds=limits.DRILL_WITNESS_SECONDS_MAX)
-        self._sender = self._connection.sender(WITNESS_QUEUE)
+        self._access = NamespaceAccess(**job["primary"])
+        self._queue = plan_of(job).real(WITNESS_QUEUE)
+        seconds = limits.DRILL_WITNESS_SECONDS_MAX
+        connection = self._access.connection(seconds)
+        self._sender = connection.sender(self._queue)
         options = ReceiveOptions(deletes=True)
-        self._receiver = self._connection.receiver(WITNESS_QUEUE, options)
-        self._admin = ServiceBusAdministrationClient.from_connection_string(
-            job["primary_admin"],
-            connection_verify=job["primary_ca_file"],
-            retry_total=0,
-            connection_timeout=limits.DRILL_WITNESS_SECONDS_MAX,
-            read_timeout=limits.DRILL_WITNESS_SECONDS_MAX,
+        self._receiver = connection.receiver(self._queue, options)
+        self._admin = self._access.admin(
+            retry_total=0, connection_timeout=seconds, read_timeout=seconds
         )
         self._clock = SystemClock()
         # Whether the last attempt made contact.
@@ -89,15 +85,15 @@ class Witness:
             await self._look(RECEIVE, self._receive())
 
     async def _try_manage(self) -> None:
-        call = partial(self._admin.get_queue, WITNESS_QUEUE)
-        await self._look(MANAGE, asyncio.to_thread(call))
+        attempt = asyncio.to_thread(self._admin.get_queue, self._queue)
+        await self._look(MANAGE, attempt)
 
     # -- attempts ----------------------------------------------------------------------
 
     async def _make_contact(self) -> None:
         """Open a connection, and close it again."""
         seconds = limits.DRILL_CONTACT_SECONDS_MAX
-        async with self._open(timeout_seconds=seconds) as connection:
+        async with self._access.connection(seconds) as connection:
             await connection.open()
 
     async def _receive(self) -> None:
