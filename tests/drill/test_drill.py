@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +26,6 @@ from twinbus.errors import ConfigError
 COMMAND = [sys.executable, "-m", "twinbus.cli.main", "drill", "--json"]
 SMALL = ["--messages", "900", "--senders", "2", "--syphon", "application"]
 SECONDS_MAX = 110
-# A drill is eight processes, which mostly wait.
-AT_ONCE = 3
 ROOT = Path(__file__).resolve().parents[2]
 BROKEN = ("acknowledge_early", "complete_early", "deliver_pings")
 
@@ -83,30 +80,35 @@ class Running:
         raise AssertionError("no child has a name")
 
 
+def run_all(folder: Path, wanted: dict[str, list[str]]) -> dict[str, Done]:
+    """Run these drills at the same time, by name."""
+    running = {
+        name: Running(folder / name, "--seed", "1", *options)
+        for name, options in wanted.items()
+    }
+    try:
+        return {name: each.wait() for name, each in running.items()}
+    finally:
+        for each in running.values():
+            each.process.kill()
+
+
 @pytest.fixture(scope="module")
 def drills(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Done]:
-    """All drills that run to their end, by what is broken in them or their fault."""
-    folder = tmp_path_factory.mktemp("drills")
-    wanted = {"": ["--fault", "kill"]}
-    wanted |= {fault: ["--fault", fault] for fault in ("sick", "unauthorized")}
-    wanted |= {name: ["--cast", f"tests.drill.broken.{name}"] for name in BROKEN}
-    done: dict[str, Done] = {}
-    names = iter(wanted)
-    while some := list(islice(names, AT_ONCE)):
-        running = {
-            name: Running(folder / (name or "honest"), "--seed", "1", *wanted[name])
-            for name in some
-        }
-        try:
-            done |= {name: each.wait() for name, each in running.items()}
-        finally:
-            for each in running.values():
-                each.process.kill()
-    return done
+    """Honest drills that run to their end, by their fault."""
+    wanted = {fault: ["--fault", fault] for fault in ("kill", "sick", "unauthorized")}
+    return run_all(tmp_path_factory.mktemp("drills"), wanted)
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Done]:
+    """Drills with a defect, by its name."""
+    wanted = {name: ["--cast", f"tests.drill.broken.{name}"] for name in BROKEN}
+    return run_all(tmp_path_factory.mktemp("broken"), wanted)
 
 
 def test_a_drill_loses_nothing(drills: dict[str, Done]) -> None:
-    done = drills[""]
+    done = drills["kill"]
 
     assert done.code == 0, done.errors
     assert done.result["ok"], done.result["reasons"]
@@ -159,7 +161,7 @@ def told(done: Done, name: str) -> set[str]:
 
 
 def test_a_drill_goes_through_all_its_parts(drills: dict[str, Done]) -> None:
-    phases = [line["progress"]["phase"] for line in drills[""].progress]
+    phases = [line["progress"]["phase"] for line in drills["kill"].progress]
 
     assert list(dict.fromkeys(phases)) == [
         "start",
@@ -173,7 +175,7 @@ def test_a_drill_goes_through_all_its_parts(drills: dict[str, Done]) -> None:
 
 
 def test_a_drill_cleans_up_and_leaves_its_report(drills: dict[str, Done]) -> None:
-    report = drills[""].report
+    report = drills["kill"].report
 
     assert "Nothing was lost" in report.read_text()
     assert list(report.parent.iterdir()) == [report]
@@ -188,9 +190,9 @@ def test_a_drill_cleans_up_and_leaves_its_report(drills: dict[str, Done]) -> Non
     ],
 )
 def test_a_broken_pair_fails_the_drill(
-    drills: dict[str, Done], name: str, reason: str
+    broken: dict[str, Done], name: str, reason: str
 ) -> None:
-    done = drills[name]
+    done = broken[name]
 
     assert done.code == 1, done.errors
     assert not done.result["ok"]

@@ -111,6 +111,10 @@ def test_the_pair_helps_with_its_backlog_and_probation() -> None:
     }
 
 
+def test_a_pair_without_a_way_to_the_backlog_does_not_help() -> None:
+    assert "the pair" not in helpers("both", stories.events())
+
+
 def test_a_restart_helps_where_the_process_was_at_fault() -> None:
     assert "a restart" in helpers("kill", [])
     assert "supervisor" in helpers("stall", [])["a restart"]

@@ -198,6 +198,9 @@ class Director:
             # The pause before the next ping may be as long as the fault was.
             seconds += self.plan.outage_ms / 1000
         await self._until_none_is(self.scene.not_yet_back, seconds, "fail back")
+        if self.plan.rules.fails_over is False:
+            # There is no backlog to bring home while sends still wait.
+            await self._until_traffic_is_over()
 
     async def _bring_home(self) -> None:
         self._begin("home")
@@ -208,9 +211,7 @@ class Director:
         )
         for _ in range(limits.DRILL_DRAINS_MAX):
             await self._drain()
-            await self._until(
-                self.scene.traffic_is_over, self._traffic_seconds(), "the last sends"
-            )
+            await self._until_traffic_is_over()
             if await self._becomes_empty(self._site.secondary, self.plan.backlog, 0):
                 return
             # On a machine this busy an entity may have failed over once more.
@@ -270,10 +271,11 @@ class Director:
         self._tick()
         await asyncio.sleep(self.scene.traffic_at + at_ms / 1000 - self.scene.now)
 
-    def _traffic_seconds(self) -> float:
+    async def _until_traffic_is_over(self) -> None:
         assert self.scene.traffic_at is not None
         end = self.scene.traffic_at + self.plan.traffic_ms / 1000
-        return max(end - self.scene.now, 0) + limits.DRILL_SEND_SECONDS
+        seconds = max(end - self.scene.now, 0) + limits.DRILL_SEND_SECONDS
+        await self._until(self.scene.traffic_is_over, seconds, "the last sends")
 
     async def _becomes_empty(
         self, access: NamespaceAccess, places: Sequence[str], seconds: float

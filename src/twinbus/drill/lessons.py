@@ -136,7 +136,7 @@ def helped(scene: Scene, events: Sequence[Event]) -> list[Lesson]:
     over, relapses = (
         told.count(kind.value) for kind in (EventKind.FAILED_OVER, EventKind.RELAPSED)
     )
-    if over:
+    if over and scene.moved:
         text = f"failovers: {over:,}; "
         text += f"messages that went through the backlog: {scene.moved:,}"
         found.append(Lesson("the pair", text))
