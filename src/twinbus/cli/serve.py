@@ -321,6 +321,9 @@ async def _serve(
     import asyncio
     import signal
 
+    from twinbus.server.setup.systemd import Systemd
+
+    systemd = Systemd()
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -334,6 +337,7 @@ async def _serve(
         ready["pid"] = os.getpid()
         if supervised is None:
             print(json.dumps({**ready, "supervisor_pid": None}), flush=True)
+            systemd.tell_ready()
         else:
             supervised.start(server)
             ready["supervisor_pid"] = supervised.supervisor_pid
@@ -341,5 +345,6 @@ async def _serve(
             made = {n: s for n, s in server.sockets.items() if n not in handed}
             supervised.tell_ready(ready, about, made)
         await stopped.wait()
+        systemd.tell_stopping()
     finally:
         await server.stop()

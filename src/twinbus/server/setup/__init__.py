@@ -5,6 +5,6 @@ with `config_node.py` (the configuration file) and `certificates.py`. Then
 `supervisor.py` (the process that starts the server and restarts it), `supervised.py`
 (the server's side of it), `black_box.py` (what survives the server), `vitals.py` (what
 it measures), `audit.py` (what it checks), `reporter.py` and `diagnostics.py` (the
-bundle about a failure) and `handover.py` (listening sockets from another process).
-Must not know what a message is.
+bundle about a failure), `handover.py` (listening sockets from another process) and
+`systemd.py`. Must not know what a message is.
 """

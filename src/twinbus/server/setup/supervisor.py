@@ -193,6 +193,8 @@ class Supervisor:
             variables, places = handover.hand_over(self._sockets, others)
             variables[VARIABLE] = ":".join(map(str, (*pids, *places)))
             environment = {**os.environ, **variables}
+            # systemd listens to the supervisor alone.
+            environment.pop("NOTIFY_SOCKET", None)
             os.execve(self._command[0], self._command, environment)  # noqa: S606
         except OSError as error:
             _say(f"the server cannot be started: {error}")
