@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from twinbus import limits
 from twinbus.testing.proxy import Fault, FaultyProxy
 from twinbus.testing.proxy_stream import Marks
 from twinbus.wire.frames import AMQP_HEADER, HEARTBEAT, SASL_HEADER, encode_frame
@@ -287,8 +288,74 @@ def test_a_slow_connection_is_slow(proxy: FaultyProxy, client: socket.socket) ->
     client.sendall(bytes(100))
     take(client, 100)
 
-    # A delay and a tenth of a second for a hundred bytes, both ways.
-    assert monotonic() - began >= 0.3
+    # A delay both ways, and a tenth of a second for a hundred bytes.
+    assert monotonic() - began >= 0.2
+
+
+def test_a_delay_is_one_of_latency_not_of_rate(
+    proxy: FaultyProxy, client: socket.socket
+) -> None:
+    proxy.slow_down(delay_seconds=0.2)
+    began = monotonic()
+
+    # At least twenty pieces.
+    count = 20 * limits.PROXY_READ_BYTES
+    client.sendall(bytes(count))
+    take(client, count)
+
+    # Later by the delay in each direction, and not twenty times.
+    assert 0.4 <= monotonic() - began < 4.0
+
+
+def test_bytes_trickle_a_few_at_a_time(
+    proxy: FaultyProxy, client: socket.socket
+) -> None:
+    proxy.slow_down(bytes_per_second=200)
+    client.sendall(bytes(30))
+
+    # Ten bytes at a time, each 50 ms after the last.
+    assert len(client.recv(100)) <= 10
+    take(client, 10)
+
+
+def test_what_is_slow_is_fast_again_at_once(
+    proxy: FaultyProxy, client: socket.socket
+) -> None:
+    proxy.slow_down(delay_seconds=3600, bytes_per_second=1)
+    client.sendall(b"hello")
+    assert is_silent(client)
+
+    proxy.heal()
+
+    assert take(client, 5) == b"hello"
+
+
+def test_jitter_comes_on_top_of_a_delay(
+    proxy: FaultyProxy, client: socket.socket
+) -> None:
+    proxy.slow_down(jitter_seconds=0.05)
+    began = monotonic()
+
+    for _ in range(10):
+        client.sendall(b"x")
+        take(client, 1)
+
+    # Twenty waits of 25 ms in the mean.
+    assert monotonic() - began > 0.2
+
+
+def test_a_proxy_listens_where_it_is_told_and_finds_servers_by_name(
+    echo: Echo,
+) -> None:
+    with (
+        FaultyProxy("localhost", echo.port, listen=("127.0.0.9", 0)) as proxy,
+        socket.create_connection(("127.0.0.9", proxy.port), SECONDS) as client,
+    ):
+        client.sendall(b"hello")
+        assert take(client, 5) == b"hello"
+        assert proxy.address == ("127.0.0.9", proxy.port)
+    with pytest.raises(OSError, match="assign"):
+        FaultyProxy("localhost", echo.port, listen=("192.0.2.1", 0))
 
 
 def test_a_process_obeys_line_by_line(echo: Echo) -> None:

@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import socket
 import struct
 import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
@@ -47,18 +48,34 @@ _Pieces = asyncio.Queue[tuple[bytes, int]]
 
 
 @dataclass(slots=True)
-class _Speed:
-    """How slow connections are."""
+class Speed:
+    """How slow connections are, until `changed`."""
 
+    # What passes arrives so much later, and up to the jitter later than that.
     delay_seconds: float = 0
+    jitter_seconds: float = 0
+    # Bytes trickle: so many in a second, a few at a time. 0: no limit.
     bytes_per_second: float = 0
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def wait(self, count: int) -> None:
-        seconds = self.delay_seconds
-        if self.bytes_per_second:
-            seconds += count / self.bytes_per_second
-        if seconds:
-            await asyncio.sleep(seconds)
+    async def late(self, came_ms: int, now_ms: int, jitter: float) -> None:
+        """Wait for the moment at which bytes that came then may go on."""
+        seconds = self.delay_seconds + jitter * self.jitter_seconds
+        await self._wait(seconds - (now_ms - came_ms) / 1000 if seconds else 0)
+
+    async def next_part(self, data: bytes) -> bytes:
+        """Wait for the first bytes that may go on now."""
+        if not self.bytes_per_second or self.changed.is_set():
+            return data
+        count = max(1, round(self.bytes_per_second * limits.PROXY_TRICKLE_SECONDS))
+        part = data[:count]
+        await self._wait(len(part) / self.bytes_per_second)
+        return part
+
+    async def _wait(self, seconds: float) -> None:
+        if seconds > 0:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.changed.wait(), seconds)
 
 
 class _ProxiedConnection:
@@ -116,8 +133,7 @@ class _ProxiedConnection:
             while (piece := await pieces.get())[0]:
                 # Read and dropped, so that the writer notices nothing.
                 if not swallowing:
-                    await self.proxy.speed.wait(len(piece[0]))
-                    swallowing = not await self._pass_on(direction, *piece)
+                    swallowing = not await self._pass_slowly(direction, *piece)
                 if self.ended:
                     return
             if side == "client" and swallowing and not self.half_closed:
@@ -126,6 +142,19 @@ class _ProxiedConnection:
             self._end_of(side, reset=piece[1] > 0)
         except OSError:
             self.end(reset=True)
+
+    async def _pass_slowly(
+        self, direction: Direction, data: bytes, came_ms: int
+    ) -> bool:
+        """Whether the way goes on after these bytes, which pass at the speed of now."""
+        now_ms = self.proxy.clock.now_ms()
+        await self.proxy.speed.late(came_ms, now_ms, self.proxy.chance.random())
+        while data:
+            part = await self.proxy.speed.next_part(data)
+            if not await self._pass_on(direction, part, came_ms) or self.ended:
+                return False
+            data = data[len(part) :]
+        return True
 
     async def _pass_on(self, direction: Direction, data: bytes, came_ms: int) -> bool:
         """Whether the way goes on after these bytes."""
@@ -155,10 +184,13 @@ class _ProxiedConnection:
             await loop.sock_sendall(self.client, data)
             return
         if self.server is None:
-            server = socket.socket()
+            host, port = self.proxy.target
+            kind = socket.SOCK_STREAM
+            family, *_, address = (await loop.getaddrinfo(host, port, type=kind))[0]
+            server = socket.socket(family)
             server.setblocking(False)
             self.server = server
-            await loop.sock_connect(server, self.proxy.target)
+            await loop.sock_connect(server, address)
             server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._spawn(self._carry("client", server))
         await loop.sock_sendall(self.server, data)
@@ -190,19 +222,25 @@ class _ProxiedConnection:
 
 
 class FaultyProxy:
-    """Listens on a free port of loopback and passes on to one server."""
+    """Listens on a free port of loopback, or on `listen`, and passes on to one server.
+
+    The server is found by its name or address whenever a client has something to say.
+    """
 
     def __init__(
         self,
         host: str,
         port: int,
         *,
+        listen: tuple[str, int] = ("127.0.0.1", 0),
         tap: Tap | None = None,
         thread: LoopThread | None = None,
     ) -> None:
         self.target = (host, port)
         self.clock = SystemClock()
-        self.speed = _Speed()
+        self.speed = Speed()
+        # Where jitter comes from: the same in every run.
+        self.chance = random.Random(0)  # noqa: S311 - no secret
         self._tap = tap
         self._fault: Fault | None = None
         self._left: int | None = None
@@ -213,10 +251,9 @@ class FaultyProxy:
         self._listener: socket.socket | None = None
         self._acceptor: asyncio.Task[None] | None = None
         # Bound but not listening, so that the port stays ours while it refuses.
-        self._place = socket.socket()
-        self._place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._place.bind(("127.0.0.1", 0))
-        self.port: int = self._place.getsockname()[1]
+        self._place = _bound(listen)
+        self.address: tuple[str, int] = self._place.getsockname()[:2]
+        self.port = self.address[1]
         # Many proxies may share one; then its maker ends it.
         self._shares_thread = thread is not None
         self._thread = thread or LoopThread("proxy")
@@ -244,10 +281,15 @@ class FaultyProxy:
         """Reset all connections that there are."""
         self._run(self._cut)
 
-    def slow_down(self, delay_seconds: float = 0, bytes_per_second: float = 0) -> None:
-        """Delay each piece, and let only so many bytes through, in each direction."""
-        self.speed.delay_seconds = delay_seconds
-        self.speed.bytes_per_second = bytes_per_second
+    def slow_down(
+        self,
+        delay_seconds: float = 0,
+        bytes_per_second: float = 0,
+        jitter_seconds: float = 0,
+    ) -> None:
+        """Delay what passes, and let only so many bytes through, in each direction."""
+        speed = Speed(delay_seconds, jitter_seconds, bytes_per_second)
+        self._run(lambda: self._change_speed(speed))
 
     def close(self) -> None:
         """End all connections and the thread."""
@@ -303,9 +345,7 @@ class FaultyProxy:
         self._thread.run(call)
 
     def _listen(self) -> None:
-        listener = socket.socket()
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(("127.0.0.1", self.port))
+        listener = _bound(self.address)
         listener.listen(128)
         listener.setblocking(False)
         self._listener = listener
@@ -344,7 +384,7 @@ class FaultyProxy:
 
     def _heal(self) -> None:
         self._fault = None
-        self.speed = _Speed()
+        self._change_speed(Speed())
         for connection in list(self._connections.values()):
             if connection.torn:
                 connection.end(reset=True)
@@ -352,6 +392,10 @@ class FaultyProxy:
                 connection.arm(None)
         if self._listener is None:
             self._listen()
+
+    def _change_speed(self, speed: Speed) -> None:
+        self.speed.changed.set()
+        self.speed = speed
 
     def _cut(self) -> None:
         for connection in list(self._connections.values()):
@@ -382,6 +426,18 @@ class FaultyProxy:
     def _tapped(self, number: int, side: str, data: bytes, came_ms: int) -> None:
         if self._tap is not None:
             self._tap(number, side, data, came_ms)
+
+
+def _bound(address: tuple[str, int]) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    bound = socket.socket(family)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except BaseException:
+        bound.close()
+        raise
+    return bound
 
 
 # -- as a process ------------------------------------------------------------------
