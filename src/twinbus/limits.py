@@ -798,6 +798,8 @@ TESTING_STOP_SECONDS_MAX = 30.0
 # What the proxy reads at once, and pieces that wait while a fault holds them back.
 PROXY_READ_BYTES = 64 * 1024
 PROXY_PIECES_MAX = 64
+# A command to the proxy is one line.
+PROXY_COMMAND_BYTES_MAX = 4096
 # Where bytes trickle, so much comes at a time.
 PROXY_TRICKLE_SECONDS = 0.05
 # What a test waits for something to happen on the proxy.

@@ -59,7 +59,7 @@ def test_the_examples_of_the_guide_work(pytester: pytest.Pytester) -> None:
     result.assert_outcomes(passed=8)
 
 
-@pytest.mark.parametrize("example", ["plain.py", "killed.py"])
+@pytest.mark.parametrize("example", ["plain.py", "killed.py", "proxied.py"])
 def test_an_example_without_pytest_works(tmp_path: Path, example: str) -> None:
     code = dict(EXAMPLE.findall(GUIDE.read_text()))[example]
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from itertools import pairwise
@@ -356,40 +353,6 @@ def test_a_proxy_listens_where_it_is_told_and_finds_servers_by_name(
         assert proxy.address == ("127.0.0.9", proxy.port)
     with pytest.raises(OSError, match="assign"):
         FaultyProxy("localhost", echo.port, listen=("192.0.2.1", 0))
-
-
-def test_a_process_obeys_line_by_line(echo: Echo) -> None:
-    command = [sys.executable, "-m", "twinbus.testing.proxy", "127.0.0.1"]
-    with subprocess.Popen(
-        [*command, str(echo.port)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        port = json.loads(process.stdout.readline())["port"]
-
-        def ask(**command: Any) -> Any:
-            assert process.stdin is not None
-            assert process.stdout is not None
-            print(json.dumps(command), file=process.stdin, flush=True)
-            return json.loads(process.stdout.readline())
-
-        assert ask(do="refuse")["ok"]
-        with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.1", port), SECONDS)
-        assert ask(do="heal")["ok"]
-        assert ask(do="inject", then="reset", after_bytes=3)["ok"]
-        assert ask(do="slow_down", delay_seconds=0.01)["ok"]
-        with socket.create_connection(("127.0.0.1", port), SECONDS) as client:
-            client.sendall(b"abcdef")
-            assert how_it_ends(client) == "reset"
-        assert "no command" in ask(do="fly")["error"]
-        assert "one of" in ask(do="inject", after_frame="nonsense")["error"]
-        assert ask(do="cut")["accepted"] == 1
-        process.stdin.close()
-        assert process.wait(SECONDS) == 0
 
 
 # -- where frames begin and end ------------------------------------------------------

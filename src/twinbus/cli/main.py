@@ -33,7 +33,7 @@ FAILED = 1
 NOT_TRIED = 2
 
 # Each is a module with an `app`: a command, or a group of commands.
-COMMANDS = ("serve", "drill", "syphon")
+COMMANDS = ("serve", "drill", "syphon", "proxy")
 # Those about a pair are in `pair/`, all others beside this file.
 PAIR_PARTS = ("syphon", "backlog")
 PARTS = (

@@ -1,7 +1,7 @@
 """The proxy of a drill: a process before a namespace that cuts it off on command.
 
 Owns the conversation with it, one command and one answer at a time. What a proxy can do
-is `twinbus.testing.proxy`.
+is `twinbus proxy`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from pathlib import Path
 from twinbus import limits
 from twinbus.drill.children import Child, DrillFailed, Line
 
-_MODULE = "twinbus.testing.proxy"
-_CUTS = {"refuse": ("refuse", "cut"), "silence": ("black_hole",)}
+_COMMAND_LINE = "twinbus.cli.main"
+# The word of the proxy for each kind of cut.
+_CUTS = {"refuse": "cut", "silence": "silence"}
 
 
 class DrillProxy:
@@ -25,14 +26,15 @@ class DrillProxy:
 
     async def start(self, run: str, host: str, port: int) -> int:
         """Start it before this port; returns its own."""
-        await self._child.start(run, _MODULE, host, str(port))
+        words = ("proxy", "0", f"{host}:{port}", "--json")
+        await self._child.start(run, _COMMAND_LINE, *words)
         answer = await self._answer()
         own: int = answer["port"]
         return own
 
     async def cut(self, how: str) -> None:
         """Cut the namespace off."""
-        await self._ask(*_CUTS[how])
+        await self._ask(_CUTS[how])
 
     async def heal(self) -> None:
         """Let everything through again."""
@@ -41,12 +43,11 @@ class DrillProxy:
     async def end(self) -> None:
         await self._child.end()
 
-    async def _ask(self, *words: str) -> None:
-        for word in words:
-            self._child.tell(do=word)
-            answer = await self._answer()
-            if not answer.get("ok"):
-                raise DrillFailed(f"The proxy says: {answer.get('error')}")
+    async def _ask(self, word: str) -> None:
+        self._child.tell(do=word)
+        answer = await self._answer()
+        if not answer.get("ok"):
+            raise DrillFailed(f"The proxy says: {answer.get('error')}")
 
     def _heard(self, _: Child, line: Line) -> None:
         self._answers.put_nowait(line)

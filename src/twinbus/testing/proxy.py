@@ -9,18 +9,15 @@
 Owns the listening port, the connections and what happens to them. It runs in a thread
 of its own, and its methods may be called from anywhere; each returns when it has taken
 effect. Nothing is left to chance: a fault strikes at a byte that `proxy_stream.py`
-finds. As a process: `python -m twinbus.testing.proxy HOST PORT`, which prints its port
-and then takes one command per line, such as `{"do": "refuse"}`.
+finds. As a process it is `twinbus proxy`, which obeys `proxy_commands.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import socket
 import struct
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -438,39 +435,3 @@ def _bound(address: tuple[str, int]) -> socket.socket:
         bound.close()
         raise
     return bound
-
-
-# -- as a process ------------------------------------------------------------------
-
-
-def _obey(proxy: FaultyProxy, command: dict[str, Any]) -> None:
-    do = command.pop("do", None)
-    if do == "inject":
-        proxy.inject(Fault(**command))
-    elif do == "slow_down":
-        proxy.slow_down(**command)
-    elif do in ("black_hole", "refuse", "heal", "cut") and not command:
-        getattr(proxy, do)()
-    else:
-        raise ValueError(f"There is no command {do!r} with {sorted(command)}.")
-
-
-def main(host: str, port: str) -> None:
-    """Obey one command per line of standard input until it ends."""
-    with FaultyProxy(host, int(port)) as proxy:
-        print(json.dumps({"port": proxy.port}), flush=True)  # noqa: T201
-        for line in sys.stdin:
-            answer: dict[str, Any] = {"ok": True}
-            try:
-                _obey(proxy, json.loads(line))
-            except (ValueError, TypeError, AttributeError) as error:
-                answer = {"ok": False, "error": str(error)}
-            answer["accepted"] = proxy.accepted
-            answer["strikes"] = proxy.strikes
-            print(json.dumps(answer), flush=True)  # noqa: T201
-
-
-if __name__ == "__main__":
-    if len(sys.argv) != 3:
-        sys.exit("usage: python -m twinbus.testing.proxy HOST PORT")
-    main(*sys.argv[1:])
