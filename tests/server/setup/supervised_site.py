@@ -15,7 +15,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
+
+from twinbus.client.sync.connection import Connection
+from twinbus.errors import TwinbusError
+from twinbus.wire.message.sections import encode_message
 
 ROOT = Path(__file__).resolve().parents[3]
 _SICK = "tests.server.setup.sick_server"
@@ -162,3 +167,13 @@ def send(site: SupervisedSite, queue: str, *messages: ServiceBusMessage) -> None
         client.get_queue_sender(queue) as sender,
     ):
         sender.send_messages(list(messages))
+
+
+def send_in_vain(site: SupervisedSite, queue: str, body: str) -> None:
+    """Send what must fail, with a client that leaves no socket open then."""
+    connect = Connection.from_connection_string
+    with (
+        connect(site.connection_string) as connection,
+        pytest.raises(TwinbusError),
+    ):
+        connection.sender(queue).send(encode_message(body.encode()))
