@@ -125,7 +125,7 @@ def goes_on(folder: Path, failure: str, command: list[str], *retry: str) -> None
     assert set(program.completed) | set(program.lost) == set(program.sent)
     # Only a message whose completion went through, and whose answer was lost, does not
     # come again. Others may be late: the keep-alive thread of the Python client takes a
-    # message now and then, and wakes nobody before the lock ends.
+    # message now and then, and the program sees it when the lock has ended.
     assert len(set(program.lost) - set(program.completed)) <= 1
     assert reason in site.log
     assert site.log.count("the server is back") == 1
