@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -105,7 +105,8 @@ def test_the_flask_example_takes_orders_during_an_outage(
 ) -> None:
     module = example("flask_orders")
     at_exit: list[Callable[[], None]] = []
-    monkeypatch.setattr(module.atexit, "register", at_exit.append)
+    # Only the name in the example: the finalizers of the process use `atexit` as well.
+    monkeypatch.setattr(module, "atexit", SimpleNamespace(register=at_exit.append))
     client = module.create_app().test_client()
 
     states = outage(
