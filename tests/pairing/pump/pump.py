@@ -12,8 +12,8 @@ from tests.pairing.world import LOCK_MS, Answer, BacklogQueue, Stored
 from twinbus.errors import Disconnected
 from twinbus.pairing.rules.syphon_rules import (
     DeadLetter,
+    DestinationStates,
     Held,
-    Lanes,
     SendHome,
     after_failure,
     sort_chunk,
@@ -42,7 +42,7 @@ class Pump:
         self.clock = simulation.clock
         self.queue = queue
         self.index = (*simulation.queues, queue).index(queue)
-        self.lanes = Lanes(f"queue {self.index}")
+        self.states = DestinationStates(f"queue {self.index}")
         # Groups of the chunk in hand that are not finished.
         self.groups = 0
         self.dead = False
@@ -74,7 +74,7 @@ class Pump:
         messages = [
             (Held(each.number, each.locked_until_ms), each.payload) for each in chunk
         ]
-        result = sort_chunk(self.lanes, messages, self.clock.now_ms)
+        result = sort_chunk(self.states, messages, self.clock.now_ms)
         for held, outcome in result.dead:
             self._dead_letter(held, outcome)
         self.groups = len(result.home)
@@ -136,7 +136,7 @@ class Pump:
             self.simulation.unknown[message_id] += error is None
             return
         if error is None:
-            self.lanes.accepted(home.key)
+            self.states.accepted(home.key)
             del self.queue.messages[stored.number]
             self.simulation.figures["moved"] += 1
             self._send_next(group[1:])
@@ -149,7 +149,7 @@ class Pump:
             self._send_next(group[1:])
             return
         parked = [Held(each.sequence, until_ms) for each, _ in group]
-        self.lanes.failed(home.path, rest, parked, error, self.clock.now_ms)
+        self.states.failed(home.path, rest, parked, error, self.clock.now_ms)
         self.simulation.figures["parked"] += len(parked)
         self._group_ended()
 

@@ -21,7 +21,7 @@ from twinbus.pairing.rules.policy import (
     PolicyAction,
 )
 from twinbus.pairing.rules.send_call import Done, NextStep, SendCall
-from twinbus.pairing.rules.syphon_rules import Lanes
+from twinbus.pairing.rules.syphon_rules import DestinationStates
 
 
 def run_seeds(first: int, count: int) -> Counter[str]:
@@ -180,7 +180,7 @@ def takes_a_failure_for_success(self: SendCall, *_: object) -> NextStep:
         (SendCall, "_was_cut_short", never, "nothing was wrong"),
         (SendCall, "_has_outbox", property(never), "there was a place for it"),
         (SendCall, "outbox_failed", takes_a_failure_for_success, "is lost"),
-        (Lanes, "may_send", always, "out of order"),
+        (DestinationStates, "may_send", always, "out of order"),
         (send_call, "verdict_of", counts_everything, "nothing was wrong"),
         (SendCall, "_leave", keeps_its_place, "not come to an end"),
     ],

@@ -15,9 +15,9 @@ from twinbus.pairing.rules.decisions import Tell
 from twinbus.pairing.rules.ping import ping_message
 from twinbus.pairing.rules.syphon_rules import (
     DeadLetter,
+    DestinationStates,
     Drop,
     Held,
-    Lanes,
     Rest,
     SendHome,
     after_failure,
@@ -231,25 +231,25 @@ def held(sequence: int, now_ms: int = T0) -> Held:
     return Held(sequence, now_ms + MINUTE)
 
 
-def rested(rest: Rest = Rest.AWAY, *sequences: int) -> Lanes:
+def rested(rest: Rest = Rest.AWAY, *sequences: int) -> DestinationStates:
     """Destination `a` rests since T0, with these messages parked."""
-    lanes = Lanes("contoso/x-servicebus-transfer/0")
+    states = DestinationStates("contoso/x-servicebus-transfer/0")
     numbers = sequences or (1,)
-    lanes.failed("A", rest, [held(number) for number in numbers], LOST, T0)
-    return lanes
+    states.failed("A", rest, [held(number) for number in numbers], LOST, T0)
+    return states
 
 
 def test_only_the_destination_that_failed_backs_off() -> None:
-    lanes = rested()
+    states = rested()
 
-    assert not lanes.may_send("a", held(2), T0 + 1)
-    assert lanes.may_send("b", held(3), T0 + 1)
+    assert not states.may_send("a", held(2), T0 + 1)
+    assert states.may_send("b", held(3), T0 + 1)
 
 
 def test_backing_off_is_told_with_queue_and_cause() -> None:
-    lanes = Lanes("contoso/x-servicebus-transfer/0")
+    states = DestinationStates("contoso/x-servicebus-transfer/0")
 
-    (tell,) = lanes.failed("A", Rest.FULL, [held(1)], LOST, T0)
+    (tell,) = states.failed("A", Rest.FULL, [held(1)], LOST, T0)
 
     assert isinstance(tell, Tell)
     assert tell.event.kind is EventKind.SYPHON_BACKS_OFF
@@ -259,103 +259,103 @@ def test_backing_off_is_told_with_queue_and_cause() -> None:
         "queue": "contoso/x-servicebus-transfer/0",
         "because": "full",
     }
-    assert lanes.failed("A", Rest.FULL, [held(1)], LOST, T0 + MINUTE) == []
-    assert lanes.resting() == {"a": Rest.FULL}
+    assert states.failed("A", Rest.FULL, [held(1)], LOST, T0 + MINUTE) == []
+    assert states.resting() == {"a": Rest.FULL}
 
 
 def test_a_destination_resumes_only_after_the_locks_have_ended() -> None:
-    lanes = rested(Rest.AWAY, 1, 2)
+    states = rested(Rest.AWAY, 1, 2)
 
     # The pause is over, but 1 and 2 are still locked: 3 would overtake them.
-    assert not lanes.may_send("a", held(3, T0 + 30_000), T0 + 30_000)
+    assert not states.may_send("a", held(3, T0 + 30_000), T0 + 30_000)
     # 1 has come back by itself and goes first.
-    assert lanes.may_send("a", held(1, T0 + MINUTE), T0 + MINUTE)
-    assert lanes.may_send("a", held(2, T0 + MINUTE), T0 + MINUTE)
+    assert states.may_send("a", held(1, T0 + MINUTE), T0 + MINUTE)
+    assert states.may_send("a", held(2, T0 + MINUTE), T0 + MINUTE)
 
 
 def test_a_message_behind_one_that_is_away_waits_for_it() -> None:
-    lanes = rested(Rest.AWAY, 1, 2)
+    states = rested(Rest.AWAY, 1, 2)
 
-    assert lanes.may_send("a", held(1, T0 + MINUTE), T0 + MINUTE)
-    assert not lanes.may_send("a", held(3, T0 + MINUTE), T0 + MINUTE)
+    assert states.may_send("a", held(1, T0 + MINUTE), T0 + MINUTE)
+    assert not states.may_send("a", held(3, T0 + MINUTE), T0 + MINUTE)
 
 
 def test_a_message_that_never_comes_back_is_not_waited_for_for_ever() -> None:
-    lanes = rested(Rest.AWAY, 1)
+    states = rested(Rest.AWAY, 1)
     later_ms = T0 + MINUTE + limits.LOCK_MARGIN_MS
 
-    assert not lanes.may_send("a", held(2, later_ms - 1), later_ms - 1)
+    assert not states.may_send("a", held(2, later_ms - 1), later_ms - 1)
     later_ms += MINUTE + limits.LOCK_MARGIN_MS
-    assert lanes.may_send("a", held(3, later_ms), later_ms)
+    assert states.may_send("a", held(3, later_ms), later_ms)
 
 
 def test_a_message_that_comes_back_too_soon_is_parked_again() -> None:
-    lanes = rested(Rest.BUSY, 1)
+    states = rested(Rest.BUSY, 1)
 
-    assert not lanes.may_send("a", held(1, T0 + 9_999), T0 + 9_999)
-    assert lanes.parked == 1
+    assert not states.may_send("a", held(1, T0 + 9_999), T0 + 9_999)
+    assert states.parked == 1
     # The end of its first lock is no longer its end.
-    assert not lanes.may_send("a", held(2, T0 + 62_000), T0 + 62_000)
+    assert not states.may_send("a", held(2, T0 + 62_000), T0 + 62_000)
 
 
 @pytest.mark.parametrize(
     ("rest", "pause_ms"), [(Rest.BUSY, 10_000), (Rest.FULL, 5_000)]
 )
 def test_a_busy_destination_rests_for_ten_seconds(rest: Rest, pause_ms: int) -> None:
-    lanes = Lanes("queue")
-    lanes.failed("a", rest, [], LOST, T0)
+    states = DestinationStates("queue")
+    states.failed("a", rest, [], LOST, T0)
 
-    assert not lanes.may_send("a", held(1), T0 + pause_ms - 1)
-    lanes = Lanes("queue")
-    lanes.failed("a", rest, [], LOST, T0)
-    assert lanes.may_send("a", held(1), T0 + pause_ms)
+    assert not states.may_send("a", held(1), T0 + pause_ms - 1)
+    states = DestinationStates("queue")
+    states.failed("a", rest, [], LOST, T0)
+    assert states.may_send("a", held(1), T0 + pause_ms)
 
 
 def test_the_pause_doubles_up_to_a_minute_and_starts_anew_after_a_success() -> None:
-    lanes = Lanes("queue")
+    states = DestinationStates("queue")
     pauses = []
     for _ in range(6):
-        lanes.failed("a", Rest.AWAY, [], LOST, T0)
-        pauses.append(lanes._lanes["a"].until_ms - T0)
+        states.failed("a", Rest.AWAY, [], LOST, T0)
+        pauses.append(states._by_key["a"].until_ms - T0)
     assert pauses == [5_000, 10_000, 20_000, 40_000, 60_000, 60_000]
 
-    lanes.accepted("a")
-    lanes.failed("a", Rest.AWAY, [], LOST, T0)
+    states.accepted("a")
+    states.failed("a", Rest.AWAY, [], LOST, T0)
 
-    assert lanes._lanes["a"].until_ms == T0 + 5_000
+    assert states._by_key["a"].until_ms == T0 + 5_000
 
 
 def test_a_destination_that_took_everything_is_forgotten() -> None:
-    lanes = rested(Rest.AWAY, 1)
+    states = rested(Rest.AWAY, 1)
     later_ms = T0 + MINUTE
-    assert lanes.may_send("a", held(1, later_ms), later_ms)
+    assert states.may_send("a", held(1, later_ms), later_ms)
 
-    lanes.accepted("a")
-    lanes.accepted("never heard of")
+    states.accepted("a")
+    states.accepted("never heard of")
 
-    assert lanes.resting() == {}
-    assert lanes.parked == 0
+    assert states.resting() == {}
+    assert states.parked == 0
 
 
 def test_a_destination_with_messages_away_is_remembered() -> None:
-    lanes = rested(Rest.AWAY, 1, 2)
+    states = rested(Rest.AWAY, 1, 2)
     later_ms = T0 + MINUTE
-    lanes.may_send("a", held(1, later_ms), later_ms)
+    states.may_send("a", held(1, later_ms), later_ms)
 
-    lanes.accepted("a")
+    states.accepted("a")
 
-    assert lanes.resting() == {}
-    assert not lanes.may_send("a", held(3, later_ms), later_ms)
+    assert states.resting() == {}
+    assert not states.may_send("a", held(3, later_ms), later_ms)
 
 
 def test_with_too_many_parked_nothing_more_is_received_for_a_while() -> None:
-    lanes = rested(Rest.AWAY, *range(limits.PARKED_MESSAGES_MAX - 1))
-    lanes.failed("b", Rest.AWAY, [], LOST, T0)
-    assert lanes.pause_until_ms() is None
+    states = rested(Rest.AWAY, *range(limits.PARKED_MESSAGES_MAX - 1))
+    states.failed("b", Rest.AWAY, [], LOST, T0)
+    assert states.pause_until_ms() is None
 
-    lanes.may_send("a", held(9_999), T0 + 1)
+    states.may_send("a", held(9_999), T0 + 1)
 
-    assert lanes.pause_until_ms() == T0 + MINUTE
+    assert states.pause_until_ms() == T0 + MINUTE
 
 
 # -- a chunk -----------------------------------------------------------------------
@@ -384,5 +384,5 @@ def test_the_neighbours_of_a_bad_message_go_on() -> None:
 def test_a_chunk_knows_how_to_count_the_time_to_live() -> None:
     chunk = [(held(1), diverted(message(ttl_ms=5)))]
 
-    assert sort_chunk(Lanes("q"), chunk, T0 + 10).dead
-    assert sort_chunk(Lanes("q"), chunk, T0 + 10, "restart").home
+    assert sort_chunk(DestinationStates("q"), chunk, T0 + 10).dead
+    assert sort_chunk(DestinationStates("q"), chunk, T0 + 10, "restart").home

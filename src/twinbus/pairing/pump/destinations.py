@@ -84,7 +84,7 @@ class Home(Protocol):
 class Destination:
     """Sends to one entity of the primary; `line` is what waits for it.
 
-    Whether it rests is known by the rules (`syphon_rules.Lanes`).
+    Whether it rests is known by the rules (`syphon_rules.DestinationStates`).
     """
 
     def __init__(

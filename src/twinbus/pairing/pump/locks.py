@@ -22,7 +22,7 @@ from twinbus.client.message import Message
 from twinbus.client.receiver import Receiver
 from twinbus.errors import RemoteError
 from twinbus.pairing.rules.classification import Failure, kind_of
-from twinbus.pairing.rules.syphon_rules import Held, Lanes, SendHome, decide
+from twinbus.pairing.rules.syphon_rules import DestinationStates, Held, SendHome, decide
 from twinbus.wire.message.fast_delivery import Stamp, read_stamp
 
 
@@ -125,14 +125,14 @@ class Gaps:
     def __init__(
         self,
         receiver: Receiver,
-        lanes: Lanes,
+        states: DestinationStates,
         locks: LockTimes,
         hand: Collection[Item],
     ) -> None:
         self._receiver = receiver
         # What is locked by the pump itself.
         self._hand = hand
-        self._lanes = lanes
+        self._states = states
         self._locks = locks
         # The link that brought the last message, and until when locks of others than
         # that link may hold.
@@ -174,7 +174,7 @@ class Gaps:
                     return
                 outcome = decide(message.payload, self._until_ms)
                 if isinstance(outcome, SendHome) and number not in ours:
-                    self._lanes.away(outcome.key, Held(number, self._until_ms))
+                    self._states.away(outcome.key, Held(number, self._until_ms))
                 first = number + 1
             if not found:
                 return

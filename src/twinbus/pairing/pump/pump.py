@@ -42,7 +42,7 @@ from twinbus.pairing.rules.retry import (
 from twinbus.pairing.rules.syphon_rules import (
     TTL_REMAINING,
     DeadLetter,
-    Lanes,
+    DestinationStates,
     Rest,
     Sorted,
     sort_chunk,
@@ -99,14 +99,14 @@ class Pump:
         self._home = home
         self._journal = journal
         self._receiver = source.receiver(queue_path)
-        self._lanes = Lanes(queue_path, self._settings.rest)
+        self._states = DestinationStates(queue_path, self._settings.rest)
         self._locks = LockTimes(self._settings.lock_seconds)
         self._settler = Settler(
             self._receiver, self._locks, self._settings, self.counts, self._gone
         )
         # Everything that is locked, but for what is parked.
         self._hand: dict[Item, None] = {}
-        self._gaps = Gaps(self._receiver, self._lanes, self._locks, self._hand)
+        self._gaps = Gaps(self._receiver, self._states, self._locks, self._hand)
         # Received, and not sorted yet.
         self._unsorted: list[Item] = []
         self._destinations: dict[str, Destination] = {}
@@ -241,7 +241,7 @@ class Pump:
             fitting = limits.SYPHON_HAND_BYTES_MAX / 2 / self._size_bytes
             count = min(count, int(fitting) or 1)
             now_ms = self._settings.clock.now_ms()
-            until_ms = self._lanes.pause_until_ms() or 0
+            until_ms = self._states.pause_until_ms() or 0
             if until_ms > now_ms:
                 pause_seconds = (until_ms - now_ms) / 1000
                 await self._unless_stopped(self._sleep(pause_seconds))
@@ -286,7 +286,7 @@ class Pump:
         fresh = self._unknown(self._unsorted)
         self._unsorted = []
         result = sort_chunk(
-            self._lanes,
+            self._states,
             [(item, item.message.payload) for item in fresh],
             now_ms,
             self._settings.ttl_rule,
@@ -341,7 +341,7 @@ class Pump:
         for counts in (self.counts, found):
             counts.moved += len(items)
             counts.moved_bytes += moved_bytes
-        self._lanes.accepted(items[0].home.key)
+        self._states.accepted(items[0].home.key)
         self._settler.accepted(items)
         self._settle_soon()
 
@@ -359,7 +359,7 @@ class Pump:
     ) -> None:
         """A destination takes nothing for a while."""
         now_ms = self._settings.clock.now_ms()
-        decisions = self._lanes.failed(destination.path, rest, items, cause, now_ms)
+        decisions = self._states.failed(destination.path, rest, items, cause, now_ms)
         self._counts_of(destination).state = rest.value
         self._park(items)
         for decision in decisions:
@@ -373,7 +373,7 @@ class Pump:
     def lost(self, items: Sequence[Item]) -> None:
         """Their locks may have ended: the next receiver sends them."""
         for item in items:
-            self._lanes.away(item.home.key, item)
+            self._states.away(item.home.key, item)
         self._park(items)
 
     def holding_since_ms(self) -> int:
@@ -392,7 +392,7 @@ class Pump:
         """These are no longer in hand."""
         for item in items:
             self._hand.pop(item, None)
-        self.counts.resting = self._lanes.parked
+        self.counts.resting = self._states.parked
         self._news.set()
 
     # -- work beside the steps ---------------------------------------------------------

@@ -187,7 +187,7 @@ class Held:
 LockedT = TypeVar("LockedT", bound=Locked)
 
 
-class _Lane:
+class _DestinationState:
     """What is known of one destination: whether it rests, and what is parked for it."""
 
     __slots__ = ("_ends", "_numbers", "failures", "parked", "rest", "until_ms")
@@ -226,7 +226,7 @@ class _Lane:
         return max(self.until_ms, min(self.parked.values(), default=0))
 
 
-class Lanes:
+class DestinationStates:
     """What is known of the destinations of one backlog queue, by one syphon.
 
     `pump.destinations.Destination` sends to one of them.
@@ -235,7 +235,7 @@ class Lanes:
     def __init__(self, queue_path: str, backoff: Backoff = DESTINATION_BACKOFF) -> None:
         self._queue_path = queue_path
         self._backoff = backoff
-        self._lanes: dict[str, _Lane] = {}
+        self._by_key: dict[str, _DestinationState] = {}
 
     def may_send(self, key: str, held: Locked, now_ms: int) -> bool:
         """Whether a message may go home now; if not, it is parked.
@@ -243,29 +243,29 @@ class Lanes:
         Ask for the messages of a queue in the order of their numbers, and send those
         of one destination one after the other, or in one batch.
         """
-        lane = self._lanes.get(key)
-        if lane is None:
+        state = self._by_key.get(key)
+        if state is None:
             return True
-        lane.parked.pop(held.sequence, None)
-        lane.forget_returned(now_ms if held.locked_ms is None else held.locked_ms)
-        if now_ms >= lane.until_ms and lane.is_next(held.sequence):
+        state.parked.pop(held.sequence, None)
+        state.forget_returned(now_ms if held.locked_ms is None else held.locked_ms)
+        if now_ms >= state.until_ms and state.is_next(held.sequence):
             return True
-        lane.park(held)
+        state.park(held)
         return False
 
     def accepted(self, key: str) -> None:
         """A destination took a message."""
-        lane = self._lanes.get(key)
-        if lane is None:
+        state = self._by_key.get(key)
+        if state is None:
             return
-        lane.rest = None
-        lane.failures = 0
-        if not lane.parked:
-            del self._lanes[key]
+        state.rest = None
+        state.failures = 0
+        if not state.parked:
+            del self._by_key[key]
 
     def away(self, key: str, held: Locked) -> None:
         """Another receiver has locked a message: later ones wait for its return."""
-        self._lanes.setdefault(key, _Lane()).park(held)
+        self._by_key.setdefault(key, _DestinationState()).park(held)
 
     def failed(
         self,
@@ -276,16 +276,16 @@ class Lanes:
         now_ms: int,
     ) -> list[Decision]:
         """A destination did not take these: they are parked, and it rests."""
-        lane = self._lanes.setdefault(entity_key(path), _Lane())
+        state = self._by_key.setdefault(entity_key(path), _DestinationState())
         for held in messages:
-            lane.park(held)
-        lane.failures += 1
+            state.park(held)
+        state.failures += 1
         busy = rest is Rest.BUSY
-        lane.until_ms = now_ms + self._backoff.pause_ms(lane.failures, busy=busy)
-        if lane.rest is rest:
+        state.until_ms = now_ms + self._backoff.pause_ms(state.failures, busy=busy)
+        if state.rest is rest:
             # Told already.
             return []
-        lane.rest = rest
+        state.rest = rest
         details = {"queue": self._queue_path, "because": rest.value}
         kind = EventKind.SYPHON_BACKS_OFF
         return [Tell(PairingEvent(kind, path, now_ms, cause, details))]
@@ -293,7 +293,7 @@ class Lanes:
     @property
     def parked(self) -> int:
         """How many messages are left locked."""
-        return sum(len(lane.parked) for lane in self._lanes.values())
+        return sum(len(state.parked) for state in self._by_key.values())
 
     def pause_until_ms(self) -> int | None:
         """Until when nothing more should be received; None: go on.
@@ -302,12 +302,14 @@ class Lanes:
         """
         if self.parked < limits.PARKED_MESSAGES_MAX:
             return None
-        return min(lane.resume_ms() for lane in self._lanes.values() if lane.parked)
+        return min(state.resume_ms() for state in self._by_key.values() if state.parked)
 
     def resting(self) -> dict[str, Rest]:
         """The destinations that take nothing now, and why."""
         return {
-            key: lane.rest for key, lane in self._lanes.items() if lane.rest is not None
+            key: state.rest
+            for key, state in self._by_key.items()
+            if state.rest is not None
         }
 
 
@@ -328,7 +330,7 @@ class Sorted(Generic[LockedT]):
 
 
 def sort_chunk(
-    lanes: Lanes,
+    states: DestinationStates,
     chunk: Iterable[tuple[LockedT, bytes]],
     now_ms: int,
     ttl_rule: str = TTL_REMAINING,
@@ -343,7 +345,7 @@ def sort_chunk(
         outcome = decide(payload, now_ms if wall_ms is None else wall_ms, ttl_rule)
         if isinstance(outcome, SendHome):
             key = outcome.key
-            if lanes.may_send(key, held, now_ms):
+            if states.may_send(key, held, now_ms):
                 result.home.setdefault(key, []).append((held, outcome))
             else:
                 result.parked.append(held)
