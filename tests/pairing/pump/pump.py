@@ -1,6 +1,6 @@
 """The syphon of the simulation: one pump for each backlog queue, and the outbox's.
 
-Owns receiving, sending home and completing, in simulated time, and dying in between.
+Owns receiving, sending and completing, in simulated time, and dying in between.
 What to do with a message is decided by the rules under test alone.
 """
 
@@ -14,7 +14,7 @@ from twinbus.pairing.rules.syphon_rules import (
     DeadLetter,
     DestinationStates,
     Held,
-    SendHome,
+    SendToPrimary,
     after_failure,
     sort_chunk,
 )
@@ -77,8 +77,8 @@ class Pump:
         result = sort_chunk(self.states, messages, self.clock.now_ms)
         for held, outcome in result.dead:
             self._dead_letter(held, outcome)
-        self.groups = len(result.home)
-        for group in result.home.values():
+        self.groups = len(result.to_send)
+        for group in result.to_send.values():
             self._send_next(list(group))
         if not self.groups:
             self.clock.after(1, self.receive)
@@ -91,18 +91,18 @@ class Pump:
         stored = self.queue.messages.pop(held.sequence)
         self.simulation.dead_lettered.add(id_of(stored.payload))
 
-    def _send_next(self, group: list[tuple[Held, SendHome]]) -> None:
+    def _send_next(self, group: list[tuple[Held, SendToPrimary]]) -> None:
         """Send the messages for one destination, one after the other."""
         if not group:
             self._group_ended()
             return
-        held, home = group[0]
+        held, to_send = group[0]
         stored = self.queue.messages[held.sequence]
         # Its lock is renewed while it is in hand.
         for each, _ in group:
             self.queue.messages[each.sequence].locked_until_ms = 2**62
         message_id = id_of(stored.payload)
-        assert id_of(home.payload) == message_id
+        assert id_of(to_send.payload) == message_id
         ended: list[bool] = []
 
         def end(error: BaseException | None) -> None:
@@ -110,22 +110,22 @@ class Pump:
                 ended.append(True)
                 self._ended(group, stored, error)
 
-        self._deliver(home, held.sequence, end)
+        self._deliver(to_send, held.sequence, end)
 
-    def _deliver(self, home: SendHome, number: int, end: Answer) -> None:
-        entity = self.simulation.entities[home.key]
-        message_id = id_of(home.payload)
+    def _deliver(self, to_send: SendToPrimary, number: int, end: Answer) -> None:
+        entity = self.simulation.entities[to_send.key]
+        message_id = id_of(to_send.payload)
         entity.send(lambda: entity.store_home(message_id, self.index, number), end)
         self.clock.after(ATTEMPT_MS, lambda: end(TimeoutError()))
 
     def _ended(
         self,
-        group: list[tuple[Held, SendHome]],
+        group: list[tuple[Held, SendToPrimary]],
         stored: Stored,
         error: BaseException | None,
     ) -> None:
         message_id = id_of(stored.payload)
-        _, home = group[0]
+        _, to_send = group[0]
         until_ms = self.clock.now_ms + LOCK_MS
         for each, _ in group:
             self.queue.messages[each.sequence].locked_until_ms = until_ms
@@ -136,12 +136,12 @@ class Pump:
             self.simulation.unknown[message_id] += error is None
             return
         if error is None:
-            self.states.accepted(home.key)
+            self.states.accepted(to_send.key)
             del self.queue.messages[stored.number]
             self.simulation.figures["moved"] += 1
             self._send_next(group[1:])
             return
-        rest = after_failure(home.path, error)
+        rest = after_failure(to_send.path, error)
         if isinstance(rest, DeadLetter):
             # The entity is missing: an administrator finds the message.
             assert rest.reason == "DestinationNotFound", rest
@@ -149,7 +149,7 @@ class Pump:
             self._send_next(group[1:])
             return
         parked = [Held(each.sequence, until_ms) for each, _ in group]
-        self.states.failed(home.path, rest, parked, error, self.clock.now_ms)
+        self.states.failed(to_send.path, rest, parked, error, self.clock.now_ms)
         self.simulation.figures["parked"] += len(parked)
         self._group_ended()
 
@@ -165,12 +165,12 @@ class Pump:
 class OutboxPump(Pump):
     """Empties the outbox: the rules of the pair say where each message goes."""
 
-    def _deliver(self, home: SendHome, number: int, end: Answer) -> None:
+    def _deliver(self, to_send: SendToPrimary, number: int, end: Answer) -> None:
         # A move may end at once; the pump expects its answers later.
         def later(error: BaseException | None) -> None:
             self.clock.after(0, lambda: end(error))
 
-        self.simulation.move(home, number, later)
+        self.simulation.move(to_send, number, later)
 
     def _is_unknown(self, error: BaseException | None) -> bool:
         # The move has counted what it did not learn.

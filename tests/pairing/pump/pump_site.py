@@ -231,10 +231,10 @@ class Namespaces:
         )
         self._news = asyncio.Event()
         self._open: list[Any] = []
-        self.home = self.connect(primary)
+        self.target = self.connect(primary)
         self.source = self.connect(secondary)
         # The test's own.
-        self.at_home = self.connect(primary)
+        self.at_primary = self.connect(primary)
         self.at_backlog = self.connect(secondary)
 
     def _event(self, event: PairingEvent) -> None:
@@ -268,13 +268,13 @@ class Namespaces:
         self,
         journal: Journal | None = None,
         source: Connection | None = None,
-        home: Connection | None = None,
+        target: Connection | None = None,
         **changes: Any,
     ) -> Pump:
         """A pump for the first backlog queue."""
         pump = Pump(
             source or self.source,
-            Senders(home or self.home),
+            Senders(target or self.target),
             BACKLOG,
             replace(self.settings, **changes),
             journal,
@@ -303,7 +303,7 @@ class Namespaces:
 
     async def arrived(self, path: str, count: int = 100) -> list[Message]:
         """All messages of an entity, without taking them."""
-        return await self.at_home.management(path).peek(count)
+        return await self.at_primary.management(path).peek(count)
 
     async def ids(self, path: str, count: int = 100) -> list[Any]:
         """The ids of all messages of an entity, in order."""

@@ -192,7 +192,7 @@ async def test_a_scheduled_time_in_the_past_is_delivered_now(site: Namespaces) -
 
     await pump_once(site.pump())
 
-    found = await site.at_home.receiver("orders").receive(1, LONG_SECONDS)
+    found = await site.at_primary.receiver("orders").receive(1, LONG_SECONDS)
     assert [each.message_id for each in found] == ["1"]
 
 
@@ -205,7 +205,7 @@ async def test_a_scheduled_time_in_the_future_is_kept(site: Namespaces) -> None:
 
     await pump_once(site.pump())
 
-    receiver = site.at_home.receiver("orders")
+    receiver = site.at_primary.receiver("orders")
     assert await receiver.receive(1, 0) == []
     site.time.advance(30_000)
     (found,) = await receiver.receive(1, LONG_SECONDS)

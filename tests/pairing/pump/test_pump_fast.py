@@ -19,7 +19,7 @@ from twinbus.pairing.rules.syphon_rules import (
     DeadLetter,
     Drop,
     Outcome,
-    SendHome,
+    SendToPrimary,
     decide,
     remaining_ttl_ms,
 )
@@ -50,7 +50,7 @@ def slow(payload: bytes, now_ms: int, ttl_rule: str) -> Outcome:
     ttl_ms = remaining_ttl_ms(aliases, message.enqueued_ms, now_ms, ttl_rule)
     if ttl_ms is not None and ttl_ms <= 0:
         return DeadLetter("TTLExpiredException", "")
-    return SendHome(aliases.path, message.restored(aliases, ttl_ms))
+    return SendToPrimary(aliases.path, message.restored(aliases, ttl_ms))
 
 
 def usual(
@@ -103,7 +103,7 @@ def test_usual_messages_take_the_fast_path(payload: bytes) -> None:
 
     for rule in ("remaining", "restart"):
         expected = slow(found, T0 + 100, rule)
-        assert isinstance(expected, SendHome)
+        assert isinstance(expected, SendToPrimary)
         fast = fast_restore(found, T0 + 100, rule == "restart")
         assert fast == (expected.path, expected.payload)
 
@@ -135,7 +135,7 @@ def test_both_paths_agree_on_any_message(payload: bytes, rule: str) -> None:
     fast = fast_restore(found, T0 + 100, rule == "restart")
     if fast is not None:
         expected = slow(found, T0 + 100, rule)
-        assert isinstance(expected, SendHome)
+        assert isinstance(expected, SendToPrimary)
         assert fast == (expected.path, expected.payload)
 
 

@@ -89,7 +89,7 @@ async def test_killed_between_send_and_complete_is_a_second_delivery_of_the_same
     journal.may_write.clear()
     killed = site.pump(journal=journal, source=source)
     await killed.step(LONG_SECONDS)
-    # Both are at home, and their receipts are not written yet.
+    # The primary has both, and their receipts are not written yet.
     await journal.recorded.wait()
     while killed.counts.moved < 2:
         await killed._change()
@@ -185,14 +185,14 @@ async def test_a_message_whose_outcome_is_unknown_is_sent_again_with_its_id(
     await site.divert(("orders", message("1")), ("orders", message("2")))
     async with peering(OUTCOME) as silent:
         key = SasKey(DEV_KEY_NAME, DEV_KEY_TEXT)
-        home = Connection(Endpoint("127.0.0.1", silent.port), key)
-        pump = site.pump(home=home, stop_seconds=0.05)
+        target = Connection(Endpoint("127.0.0.1", silent.port), key)
+        pump = site.pump(target=target, stop_seconds=0.05)
         await pump.step(LONG_SECONDS)
         await silent.until(lambda: has_messages(silent))
         silent.connections[-1].transport.abort()
         await pump.settled()
         await pump.stop()
-        await home.close(0)
+        await target.close(0)
 
     assert pump.counts.unknown == 2
     assert pump.counts.moved == 0
@@ -210,8 +210,8 @@ async def test_locks_are_renewed_while_a_batch_is_in_flight(site: Namespaces) ->
     await site.divert(("orders", message("1")))
     async with peering(OUTCOME) as silent:
         key = SasKey(DEV_KEY_NAME, DEV_KEY_TEXT)
-        home = Connection(Endpoint("127.0.0.1", silent.port), key)
-        pump = site.pump(home=home, stop_seconds=0.05)
+        target = Connection(Endpoint("127.0.0.1", silent.port), key)
+        pump = site.pump(target=target, stop_seconds=0.05)
         await pump.step(LONG_SECONDS)
         for _ in range(6):
             await site.time.until_asleep(LOCK_MS // 3)
@@ -221,7 +221,7 @@ async def test_locks_are_renewed_while_a_batch_is_in_flight(site: Namespaces) ->
         # Two lock times have passed, and no other receiver gets it.
         assert await site.ready() == []
         await pump.stop()
-        await home.close(0)
+        await target.close(0)
 
 
 async def test_a_message_whose_lock_ended_is_not_sent(site: Namespaces) -> None:
@@ -232,8 +232,8 @@ async def test_a_message_whose_lock_ended_is_not_sent(site: Namespaces) -> None:
     await site.divert(*[("orders", message(str(n), large)) for n in range(2)])
     async with peering(OUTCOME) as silent:
         key = SasKey(DEV_KEY_NAME, DEV_KEY_TEXT)
-        home = Connection(Endpoint("127.0.0.1", silent.port), key)
-        pump = site.pump(source=source, home=home, chunk=2)
+        target = Connection(Endpoint("127.0.0.1", silent.port), key)
+        pump = site.pump(source=source, target=target, chunk=2)
         await pump.step(LONG_SECONDS)
         await silent.until(lambda: has_messages(silent))
         # The secondary goes, so that nothing is renewed, and the lock ends.
@@ -249,7 +249,7 @@ async def test_a_message_whose_lock_ended_is_not_sent(site: Namespaces) -> None:
             await pump._change()
         await pump.stop()
         sent = len(silent.connections[-1].messages)
-        await home.close(0)
+        await target.close(0)
 
     # The second batch was not sent: its message has returned to the queue.
     assert sent == 1
@@ -287,15 +287,15 @@ async def test_messages_in_hand_are_abandoned_when_a_pump_stops(
     await site.divert(*[("orders", message(str(n))) for n in range(5)])
     async with peering(OUTCOME) as silent:
         key = SasKey(DEV_KEY_NAME, DEV_KEY_TEXT)
-        home = Connection(Endpoint("127.0.0.1", silent.port), key)
-        pump = site.pump(home=home, stop_seconds=0.05)
+        target = Connection(Endpoint("127.0.0.1", silent.port), key)
+        pump = site.pump(target=target, stop_seconds=0.05)
         await pump.step(LONG_SECONDS)
         await silent.until(lambda: has_messages(silent))
 
         await pump.stop()
 
         assert await site.ready() == ["0", "1", "2", "3", "4"]
-        await home.close(0)
+        await target.close(0)
 
 
 async def test_parked_messages_stay_parked_when_a_pump_stops(site: Namespaces) -> None:
@@ -328,9 +328,9 @@ async def test_stopping_ends_a_long_poll(site: Namespaces) -> None:
 
 async def test_a_pump_whose_connection_was_closed_says_so(site: Namespaces) -> None:
     await site.divert(("orders", message("1")))
-    home = site.connect(site.primary)
-    pump = site.pump(home=home)
-    await home.close()
+    target = site.connect(site.primary)
+    pump = site.pump(target=target)
+    await target.close()
 
     with pytest.raises(CallerError, match="closed"):
         await pump.run()

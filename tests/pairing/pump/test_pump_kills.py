@@ -111,7 +111,7 @@ class EndOfStory(Exception):
 
 
 @pytest.mark.parametrize("with_journal", [False, True])
-@pytest.mark.parametrize("side", ["source", "home"])
+@pytest.mark.parametrize("side", ["source", "target"])
 async def test_nothing_is_lost_wherever_a_connection_is_cut(
     tmp_path: Path, side: str, with_journal: bool
 ) -> None:
@@ -148,9 +148,9 @@ async def stopped_story(folder: Path, side: str, stop_at: int, kill: bool) -> No
         moved.cancel()
 
         # Not one is locked, lost or doubled, without waiting for anything.
-        home = [int(each) for each in await site.ids("orders")]
+        moved_ids = [int(each) for each in await site.ids("orders")]
         back = [int(each) for each in await site.ready()]
-        assert home + back == list(range(COUNT))
+        assert moved_ids + back == list(range(COUNT))
         if wire.events < stop_at:
             raise EndOfStory
 
@@ -162,7 +162,7 @@ async def all_moved(pump: Pump) -> None:
 
 
 @pytest.mark.parametrize("kill", [False, True])
-@pytest.mark.parametrize("side", ["source", "home"])
+@pytest.mark.parametrize("side", ["source", "target"])
 async def test_nothing_stays_locked_whenever_a_pump_stops(
     tmp_path: Path, side: str, kill: bool
 ) -> None:

@@ -79,7 +79,7 @@ async def test_a_throttled_destination_rests_and_the_others_go_on(
 
 async def test_a_full_destination_rests(site: Namespaces) -> None:
     large = message("x", b"x" * 250_000)
-    sender = site.at_home.sender("full")
+    sender = site.at_primary.sender("full")
     for _ in range(4):
         await sender.send(large)
     pump = site.pump()
@@ -90,7 +90,7 @@ async def test_a_full_destination_rests(site: Namespaces) -> None:
     assert await site.ids("orders") == ["a"]
     assert backs_off(site) == [("full", "full")]
     # A receiver makes room, so there is some when the message comes up again.
-    receiver = site.at_home.receiver("full")
+    receiver = site.at_primary.receiver("full")
     await receiver.complete(await receiver.receive(4, LONG_SECONDS))
     site.time.advance(LOCK_MS)
     await pump_all(pump)
@@ -103,7 +103,7 @@ async def test_a_primary_that_is_away_is_waited_for(
     site: Namespaces, wire: Wire
 ) -> None:
     wire.is_down = True
-    pump = site.pump(home=site.connect(wire))
+    pump = site.pump(target=site.connect(wire))
     await site.divert(*[("orders", message(str(n))) for n in range(5)])
 
     await pump_all(pump)
@@ -120,8 +120,8 @@ async def test_without_a_right_at_the_primary_nothing_is_dead_lettered(
     site: Namespaces,
 ) -> None:
     stranger = SasKey("unknown", "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LTMyLi4=")
-    home = site.connect(site.primary, credential=stranger)
-    pump = site.pump(home=home)
+    target = site.connect(site.primary, credential=stranger)
+    pump = site.pump(target=target)
     await site.divert(("orders", message("1")))
 
     await pump_all(pump)
@@ -263,7 +263,7 @@ async def test_with_too_many_parked_nothing_more_is_received_for_a_while(
     site: Namespaces, wire: Wire
 ) -> None:
     wire.is_down = True
-    pump = site.pump(home=site.connect(wire))
+    pump = site.pump(target=site.connect(wire))
     count = limits.PARKED_MESSAGES_MAX
     await site.divert(*[("orders", message(str(n))) for n in range(count + 100)])
     await site.divert(("invoices", message("last")))

@@ -353,7 +353,7 @@ async def test_an_empty_receive_is_counted_once(site: Namespaces) -> None:
 
 
 async def test_links_to_destinations_are_bounded(site: Namespaces) -> None:
-    senders = Senders(site.home, open_max=2)
+    senders = Senders(site.target, open_max=2)
     links = []
     for path in ("orders", "Invoices", "large"):
         with senders.use(path) as sender:
@@ -374,7 +374,7 @@ async def test_links_to_destinations_are_bounded(site: Namespaces) -> None:
 
 
 async def test_a_link_that_is_in_use_is_not_closed(site: Namespaces) -> None:
-    senders = Senders(site.home, open_max=1)
+    senders = Senders(site.target, open_max=1)
     with senders.use("orders") as sender:
         await sender.open()
         with senders.use("invoices"), senders.use("large"):

@@ -74,7 +74,7 @@ from twinbus.pairing.rules.send_call import (
     TryPrimary,
     Wait,
 )
-from twinbus.pairing.rules.syphon_rules import SendHome
+from twinbus.pairing.rules.syphon_rules import SendToPrimary
 from twinbus.wire.message.sections import encode_message
 
 HOUR_MS = 3_600_000
@@ -151,13 +151,13 @@ class Simulation:
         moved = self.outbox is None or not self.outbox.messages
         return moved and not self.sends_left and self.clock.now_ms >= self.calm_ms
 
-    def move(self, home: SendHome, number: int, ended: Answer) -> None:
+    def move(self, to_send: SendToPrimary, number: int, ended: Answer) -> None:
         """Bring a message of the outbox to the primary or to a backlog queue."""
-        mover = self._movers.get(home.key)
+        mover = self._movers.get(to_send.key)
         if mover is None:
             choice = SenderChoice(self.rotation)
-            mover = self._movers[home.key] = Mover(self, home.key, choice)
-        run = Move(mover, home, number, ended)
+            mover = self._movers[to_send.key] = Mover(self, to_send.key, choice)
+        run = Move(mover, to_send, number, ended)
         self.runs.append(run)
         run.start()
 
@@ -572,15 +572,15 @@ class Move(Run):
     """A message on its way from the outbox to the primary or to a backlog queue."""
 
     def __init__(
-        self, mover: Mover, home: SendHome, number: int, ended: Answer
+        self, mover: Mover, to_send: SendToPrimary, number: int, ended: Answer
     ) -> None:
-        self._home = home
+        self._to_send = to_send
         self._number = number
         self._ended = ended
-        super().__init__(mover, id_of(home.payload))
+        super().__init__(mover, id_of(to_send.payload))
 
     def _plan(self) -> tuple[bytes, int]:
-        return self._home.payload, 2 * self.simulation.rules.attempt_ms
+        return self._to_send.payload, 2 * self.simulation.rules.attempt_ms
 
     def _store(self) -> None:
         self.primary.store_home(self.message_id, OUTBOX, self._number)

@@ -19,7 +19,7 @@ from twinbus.pairing.rules.syphon_rules import (
     Drop,
     Held,
     Rest,
-    SendHome,
+    SendToPrimary,
     after_failure,
     decide,
     sort_chunk,
@@ -49,9 +49,9 @@ def diverted(payload: bytes, path: str = "orders") -> bytes:
     return envelope.divert(payload, path, T0)
 
 
-def home(payload: bytes, now_ms: int, ttl: str = "remaining") -> bytes:
+def restored(payload: bytes, now_ms: int, ttl: str = "remaining") -> bytes:
     outcome = decide(payload, now_ms, ttl)
-    assert isinstance(outcome, SendHome), outcome
+    assert isinstance(outcome, SendToPrimary), outcome
     return outcome.payload
 
 
@@ -76,7 +76,7 @@ def test_a_message_is_restored_and_sent_to_its_path() -> None:
 
     outcome = decide(diverted(original, "Orders"), T0 + 5)
 
-    assert isinstance(outcome, SendHome)
+    assert isinstance(outcome, SendToPrimary)
     assert outcome.path == "Orders"
     assert outcome.key == "orders"
     assert canonical(outcome.payload) == canonical(original)
@@ -111,25 +111,25 @@ def test_bytes_that_are_no_message_are_dead_lettered() -> None:
 def test_the_time_spent_in_the_backlog_counts() -> None:
     payload = diverted(message(ttl_ms=MINUTE))
 
-    assert ttl_of(home(payload, T0 + 20_000)) == 40_000
+    assert ttl_of(restored(payload, T0 + 20_000)) == 40_000
 
 
 def test_without_our_time_the_backlogs_enqueued_time_counts() -> None:
     payload = foreign({"x-ms-path": "q", "x-ms-timetolive": "PT1M"}, T0 + 10_000)
 
-    assert ttl_of(home(payload, T0 + 20_000)) == 50_000
+    assert ttl_of(restored(payload, T0 + 20_000)) == 50_000
 
 
 def test_without_any_time_the_time_to_live_starts_now() -> None:
     payload = foreign({"x-ms-path": "q", "x-ms-timetolive": "PT1M"})
 
-    assert ttl_of(home(payload, T0 + 20_000)) == MINUTE
+    assert ttl_of(restored(payload, T0 + 20_000)) == MINUTE
 
 
 def test_a_message_whose_time_is_gone_is_dead_lettered() -> None:
     payload = diverted(message(ttl_ms=MINUTE))
 
-    assert isinstance(decide(payload, T0 + MINUTE - 1), SendHome)
+    assert isinstance(decide(payload, T0 + MINUTE - 1), SendToPrimary)
     outcome = decide(payload, T0 + MINUTE)
     assert isinstance(outcome, DeadLetter)
     assert outcome.reason == "TTLExpiredException"
@@ -138,17 +138,17 @@ def test_a_message_whose_time_is_gone_is_dead_lettered() -> None:
 def test_restart_gives_the_whole_time_to_live_again() -> None:
     payload = diverted(message(ttl_ms=MINUTE))
 
-    assert ttl_of(home(payload, T0 + 10 * MINUTE, "restart")) == MINUTE
+    assert ttl_of(restored(payload, T0 + 10 * MINUTE, "restart")) == MINUTE
 
 
 def test_a_message_without_a_time_to_live_stays_without() -> None:
-    assert ttl_of(home(diverted(message()), T0 + 10**12)) is None
+    assert ttl_of(restored(diverted(message()), T0 + 10**12)) is None
 
 
 def test_a_clock_that_is_behind_does_not_make_a_message_live_longer() -> None:
     payload = diverted(message(ttl_ms=MINUTE))
 
-    assert ttl_of(home(payload, T0 - MINUTE)) == MINUTE
+    assert ttl_of(restored(payload, T0 - MINUTE)) == MINUTE
 
 
 # -- schedules ---------------------------------------------------------------------
@@ -157,29 +157,29 @@ def test_a_clock_that_is_behind_does_not_make_a_message_live_longer() -> None:
 def test_a_scheduled_time_is_restored() -> None:
     original = message(scheduled_ms=T0 + MINUTE)
 
-    assert canonical(home(diverted(original), T0 + 5)) == canonical(original)
+    assert canonical(restored(diverted(original), T0 + 5)) == canonical(original)
 
 
 def test_a_scheduled_time_in_the_past_is_delivered_now() -> None:
     # The primary's broker delivers what is scheduled for the past at once.
     outcome = decide(diverted(message(scheduled_ms=T0 + 5)), T0 + MINUTE)
 
-    assert isinstance(outcome, SendHome)
+    assert isinstance(outcome, SendToPrimary)
     assert sections.parse(outcome.payload).scheduled_ms == T0 + 5
 
 
 def test_the_time_to_live_of_a_scheduled_message_starts_at_its_scheduled_time() -> None:
     payload = diverted(message(ttl_ms=MINUTE, scheduled_ms=T0 + 10 * MINUTE))
 
-    assert ttl_of(home(payload, T0 + 5 * MINUTE)) == MINUTE
-    assert ttl_of(home(payload, T0 + 10 * MINUTE + 20_000)) == 40_000
+    assert ttl_of(restored(payload, T0 + 5 * MINUTE)) == MINUTE
+    assert ttl_of(restored(payload, T0 + 10 * MINUTE + 20_000)) == 40_000
     assert isinstance(decide(payload, T0 + 11 * MINUTE), DeadLetter)
 
 
 def test_a_schedule_before_the_diversion_does_not_age_a_message() -> None:
     payload = diverted(message(ttl_ms=MINUTE, scheduled_ms=T0 - 10 * MINUTE))
 
-    assert ttl_of(home(payload, T0 + 20_000)) == 40_000
+    assert ttl_of(restored(payload, T0 + 20_000)) == 40_000
 
 
 # -- what a destination says -------------------------------------------------------
@@ -374,8 +374,8 @@ def test_the_neighbours_of_a_bad_message_go_on() -> None:
 
     result = sort_chunk(rested(), chunk, T0 + 5)
 
-    home = [entry.sequence for entry, _ in result.home["orders"]]
-    assert home == [1, 3, 6]
+    numbers = [entry.sequence for entry, _ in result.to_send["orders"]]
+    assert numbers == [1, 3, 6]
     assert [entry.sequence for entry, _ in result.dead] == [2]
     assert [entry.sequence for entry in result.dropped] == [4]
     assert [entry.sequence for entry in result.parked] == [5]
@@ -385,4 +385,4 @@ def test_a_chunk_knows_how_to_count_the_time_to_live() -> None:
     chunk = [(held(1), diverted(message(ttl_ms=5)))]
 
     assert sort_chunk(DestinationStates("q"), chunk, T0 + 10).dead
-    assert sort_chunk(DestinationStates("q"), chunk, T0 + 10, "restart").home
+    assert sort_chunk(DestinationStates("q"), chunk, T0 + 10, "restart").to_send

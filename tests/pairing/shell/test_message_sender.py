@@ -25,7 +25,7 @@ from tests.pairing.pair_site import PairSite, pair_site, wait_for
 from twinbus.aio import EventKind, MessagingFactory, Verdict
 from twinbus.client.connection import Connection
 from twinbus.errors import RemoteError
-from twinbus.pairing.rules.syphon_rules import SendHome, decide
+from twinbus.pairing.rules.syphon_rules import SendToPrimary, decide
 from twinbus.testing.proxy import Fault
 
 
@@ -45,7 +45,7 @@ def label() -> str:
     return f"home-{uuid4().hex}"
 
 
-async def backlogged(site: PairSite, label: str) -> list[SendHome]:
+async def backlogged(site: PairSite, label: str) -> list[SendToPrimary]:
     """What waits in the backlog, as the syphon would send it."""
     found = []
     async with Connection.from_connection_string(site.away.connection_string) as client:
@@ -53,7 +53,7 @@ async def backlogged(site: PairSite, label: str) -> list[SendHome]:
             path = f"{label}/x-servicebus-transfer/{index}"
             for message in await client.management(path).peek(100):
                 outcome = decide(message.payload, 0)
-                assert isinstance(outcome, SendHome)
+                assert isinstance(outcome, SendToPrimary)
                 found.append(outcome)
     return found
 
@@ -116,9 +116,9 @@ async def test_interval_zero_diverts_the_failing_send_in_the_same_call(
         [entity] = primary.pairing.status().entities
         assert (entity.state, entity.diverted) == ("failed over", 1)
 
-    [home] = await backlogged(site, label)
-    assert home.path == queue
-    assert b"dies" in home.payload
+    [found] = await backlogged(site, label)
+    assert found.path == queue
+    assert b"dies" in found.payload
 
 
 async def test_a_send_that_fails_while_suspect_is_held_until_failover(
@@ -139,8 +139,8 @@ async def test_a_send_that_fails_while_suspect_is_held_until_failover(
         await asyncio.gather(*sends)
         await wait_for(events, EventKind.FAILED_OVER)
 
-    homes = await backlogged(site, label)
-    assert len(homes) == 5
+    found = await backlogged(site, label)
+    assert len(found) == 5
 
 
 async def test_a_send_that_fails_while_suspect_succeeds_when_the_entity_recovers(
@@ -233,7 +233,7 @@ async def test_one_entity_away_does_not_move_another(
 
     assert seen.is_set()
     assert states == {away: "failed over", well: "healthy"}
-    assert [home.path for home in await backlogged(site, label)] == [away]
+    assert [each.path for each in await backlogged(site, label)] == [away]
     assert [str(each) for each in site.messages(well, 1)] == ["well"]
 
 
@@ -275,8 +275,8 @@ async def test_batches_go_whole_and_are_split_where_they_no_longer_fit(
         await sender.send_messages(batch)
         await sender.send_messages([ServiceBusMessage("a"), ServiceBusMessage("b")])
 
-    homes = await backlogged(site, label)
-    assert len(homes) == min(count + 2, 100)
+    found = await backlogged(site, label)
+    assert len(found) == min(count + 2, 100)
     assert site.backlog(label) == count + 2
 
 
@@ -298,9 +298,9 @@ async def test_scheduled_messages_keep_their_time_in_the_backlog(
         with pytest.raises(TypeError, match="backlog"):
             await sender.cancel_scheduled_messages([None])  # type: ignore[list-item]
 
-    homes = await backlogged(site, label)
-    assert len(homes) == 2
-    assert all(b"x-opt-scheduled-enqueue-time" in home.payload for home in homes)
+    found = await backlogged(site, label)
+    assert len(found) == 2
+    assert all(b"x-opt-scheduled-enqueue-time" in each.payload for each in found)
 
 
 async def test_no_backlog_queue_left_raises_the_last_error(

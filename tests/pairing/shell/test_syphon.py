@@ -36,7 +36,7 @@ class Paired:
         self.site = site
         options = SendAvailabilityPairedNamespaceOptions(object(), object(), 1)
         options.set_usable(frozenset({0}))
-        self.pair = Pair(site.home, site.source, options, LABEL)
+        self.pair = Pair(site.target, site.source, options, LABEL)
         self.looks = 0
         self.list_failure: Exception | None = None
         self.faulted: list[tuple[Which, PairedFactoryError]] = []
@@ -57,7 +57,7 @@ class Paired:
 
     async def came_home(self, count: int) -> list[str]:
         """Wait for messages at `orders`; returns their ids when all is settled."""
-        receiver = self.site.at_home.receiver("orders")
+        receiver = self.site.at_primary.receiver("orders")
         found: list[str] = []
         while len(found) < count:
             messages = await receiver.receive(count, LONG_SECONDS)

@@ -19,7 +19,7 @@ from twinbus.errors import CallerError, RemoteError
 from twinbus.pairing.rules.envelope import REASON_ALIAS
 from twinbus.pairing.rules.syphon_rules import (
     DeadLetter,
-    SendHome,
+    SendToPrimary,
     after_failure,
     decide,
 )
@@ -57,7 +57,7 @@ class _Forecasts:
         """Count one message."""
         outcome = decide(message.payload, now_ms, ttl_rule)
         destination, fate, operations = "-", "drop", _operations(message.payload)
-        if isinstance(outcome, SendHome):
+        if isinstance(outcome, SendToPrimary):
             destination, fate = outcome.path, MOVE
             operations += _operations(outcome.payload)
         elif isinstance(outcome, DeadLetter):

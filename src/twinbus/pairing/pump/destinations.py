@@ -5,9 +5,9 @@ at all, so one that was refused because of a message in it is halved until that 
 is alone. When the destination rests, all that waits for it is parked. Only one batch is
 under way at a time, since two could be taken in the wrong order.
 
-Where messages go is a `Home`. The syphon's is `Senders`: the primary, with one sender
-for each destination, shared by all pumps of a process; only so many links stay open,
-and one in use is never closed. Knows nothing about the backlog queue.
+Where messages go is a `PumpTarget`. The syphon's is `Senders`: the primary, with one
+sender for each destination, shared by all pumps of a process; only so many links stay
+open, and one in use is never closed. Knows nothing about the backlog queue.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Owner(Protocol):
         """What was locked after this is still locked."""
 
 
-class HomeSender(Protocol):
+class TargetSender(Protocol):
     """What takes the messages of one destination; `client.sender.Sender` is one."""
 
     @property
@@ -72,10 +72,10 @@ class HomeSender(Protocol):
         """Return when they are accepted; raises what a `Sender` raises."""
 
 
-class Home(Protocol):
+class PumpTarget(Protocol):
     """Where the messages of a pump go."""
 
-    def use(self, path: str) -> AbstractContextManager[HomeSender]:
+    def use(self, path: str) -> AbstractContextManager[TargetSender]:
         """What takes the messages for this path, inside the block."""
 
     async def close(self) -> None: ...
@@ -88,13 +88,13 @@ class Destination:
     """
 
     def __init__(
-        self, owner: Owner, home: Home, path: str, send_seconds: float
+        self, owner: Owner, target: PumpTarget, path: str, send_seconds: float
     ) -> None:
         self.path = path
         # Messages that were not sent yet.
         self.line: deque[Item] = deque()
         self._owner = owner
-        self._home = home
+        self._target = target
         self._send_seconds = send_seconds
 
     async def work(self) -> None:
@@ -103,7 +103,7 @@ class Destination:
         if invalid is not None:
             self._owner.refused(self._clear(), invalid)
         while self.line:
-            with self._home.use(self.path) as sender:
+            with self._target.use(self.path) as sender:
                 batch = self._batch(sender.batch_bytes_max)
                 if not batch:
                     self._owner.lost(self._clear())
@@ -122,7 +122,7 @@ class Destination:
         left_bytes = bytes_max - limits.BATCH_ENVELOPE_BYTES
         batch: list[Item] = []
         for item in line:
-            left_bytes -= len(item.home.payload) + limits.BATCH_SECTION_BYTES
+            left_bytes -= len(item.to_send.payload) + limits.BATCH_SECTION_BYTES
             if (left_bytes < 0 and batch) or item.locked_ms <= since_ms:
                 break
             batch.append(item)
@@ -132,7 +132,7 @@ class Destination:
             line.popleft()
         return batch
 
-    async def _send(self, sender: HomeSender, batch: list[Item]) -> None:
+    async def _send(self, sender: TargetSender, batch: list[Item]) -> None:
         """Send a batch; the parts of one that was refused go one after the other."""
         parts = deque([batch])
         while parts:
@@ -161,10 +161,10 @@ class Destination:
                 self._owner.refused(refused, verdict)
 
     async def _attempt(
-        self, sender: HomeSender, items: list[Item]
+        self, sender: TargetSender, items: list[Item]
     ) -> dict[int, RemoteError | MessageTooLarge]:
         """Send these once; returns why some were not taken, by their places."""
-        payloads = [item.home.payload for item in items]
+        payloads = [item.to_send.payload for item in items]
         try:
             await sender.send(
                 payloads[0] if len(payloads) == 1 else payloads, self._send_seconds

@@ -22,7 +22,12 @@ from twinbus.client.message import Message
 from twinbus.client.receiver import Receiver
 from twinbus.errors import RemoteError
 from twinbus.pairing.rules.classification import Failure, kind_of
-from twinbus.pairing.rules.syphon_rules import DestinationStates, Held, SendHome, decide
+from twinbus.pairing.rules.syphon_rules import (
+    DestinationStates,
+    Held,
+    SendToPrimary,
+    decide,
+)
 from twinbus.wire.message.fast_delivery import Stamp, read_stamp
 
 
@@ -32,11 +37,11 @@ class Item:
     __slots__ = (
         "deliveries",
         "enqueued_ms",
-        "home",
         "locked_ms",
         "locked_until_ms",
         "message",
         "sequence",
+        "to_send",
     )
 
     def __init__(self, message: Message, stamp: Stamp) -> None:
@@ -47,7 +52,7 @@ class Item:
         self.locked_ms = 0
         self.locked_until_ms = 0
         # What is sent, and where to.
-        self.home: SendHome
+        self.to_send: SendToPrimary
 
     def lock(self, locked_ms: int, lock_ms: int) -> None:
         """It is locked since then."""
@@ -173,7 +178,7 @@ class Gaps:
                 if number >= end:
                     return
                 outcome = decide(message.payload, self._until_ms)
-                if isinstance(outcome, SendHome) and number not in ours:
+                if isinstance(outcome, SendToPrimary) and number not in ours:
                     self._states.away(outcome.key, Held(number, self._until_ms))
                 first = number + 1
             if not found:

@@ -27,7 +27,7 @@ from twinbus.client.message import Message
 from twinbus.clock import Clock, SystemClock
 from twinbus.errors import RemoteError, TwinbusError
 from twinbus.pairing.events import EventKind, PairingEvent
-from twinbus.pairing.pump.destinations import Destination, Home
+from twinbus.pairing.pump.destinations import Destination, PumpTarget
 from twinbus.pairing.pump.locks import Gaps, Item, LockTimes
 from twinbus.pairing.pump.settling import Journal, Settler
 from twinbus.pairing.rules.classification import Failure, kind_of
@@ -87,7 +87,7 @@ class Pump:
     def __init__(
         self,
         source: Connection,
-        home: Home,
+        target: PumpTarget,
         queue_path: str,
         settings: PumpSettings | None = None,
         journal: Journal | None = None,
@@ -96,7 +96,7 @@ class Pump:
         # What was done so far; it grows and is never reset.
         self.counts = PumpCounts()
         self._settings = settings or PumpSettings()
-        self._home = home
+        self._target = target
         self._journal = journal
         self._receiver = source.receiver(queue_path)
         self._states = DestinationStates(queue_path, self._settings.rest)
@@ -313,14 +313,14 @@ class Pump:
         return fresh
 
     def _dispatch(self, result: Sorted[Item]) -> None:
-        for key, group in result.home.items():
+        for key, group in result.to_send.items():
             destination = self._destinations.get(key)
             if destination is None:
                 destination = self._destinations[key] = Destination(
-                    self, self._home, group[0][1].path, self._settings.send_seconds
+                    self, self._target, group[0][1].path, self._settings.send_seconds
                 )
-            for item, home in group:
-                item.home = home
+            for item, to_send in group:
+                item.to_send = to_send
                 destination.line.append(item)
             if not self._is_running(key):
                 self._start(key, self._send(key, destination))
@@ -335,13 +335,13 @@ class Pump:
 
     def accepted(self, destination: Destination, items: Sequence[Item]) -> None:
         """A destination took these."""
-        moved_bytes = sum(len(item.home.payload) for item in items)
+        moved_bytes = sum(len(item.to_send.payload) for item in items)
         found = self._counts_of(destination)
         found.state = TAKES
         for counts in (self.counts, found):
             counts.moved += len(items)
             counts.moved_bytes += moved_bytes
-        self._states.accepted(items[0].home.key)
+        self._states.accepted(items[0].to_send.key)
         self._settler.accepted(items)
         self._settle_soon()
 
@@ -373,7 +373,7 @@ class Pump:
     def lost(self, items: Sequence[Item]) -> None:
         """Their locks may have ended: the next receiver sends them."""
         for item in items:
-            self._states.away(item.home.key, item)
+            self._states.away(item.to_send.key, item)
         self._park(items)
 
     def holding_since_ms(self) -> int:

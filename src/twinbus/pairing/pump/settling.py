@@ -237,6 +237,6 @@ def _delivery_id(item: Item) -> int:
 
 
 def _receipt(item: Item) -> Receipt:
-    home = item.home
-    size_bytes = len(home.payload)
-    return Receipt(item.sequence, item.enqueued_ms, home.path, size_bytes)
+    to_send = item.to_send
+    size_bytes = len(to_send.payload)
+    return Receipt(item.sequence, item.enqueued_ms, to_send.path, size_bytes)

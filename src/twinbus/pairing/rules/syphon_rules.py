@@ -1,10 +1,10 @@
 """What the syphon does with a message: the rules that all its runners share.
 
 Owns three decisions. For a message that comes up in a backlog queue: send it to its
-entity of the primary (home), dead-letter it, or drop it. For one that its destination
-did not take: dead-letter it, or let the destination rest. And for a destination that
-rests: when its messages may go again, so that they arrive in the order in which they
-were diverted.
+entity of the primary, dead-letter it, or drop it. For one that its destination did not
+take: dead-letter it, or let the destination rest. And for a destination that rests:
+when its messages may go again, so that they arrive in the order in which they were
+diverted.
 
 A message of a resting destination is *parked*: left locked and not renewed, so that
 those behind it come up. When the lock ends it returns by itself. A message of that
@@ -52,7 +52,7 @@ _key_of = lru_cache(limits.ENTITY_KEYS_KEPT_MAX)(entity_key)
 
 
 @dataclass(frozen=True, slots=True)
-class SendHome:
+class SendToPrimary:
     """Send these bytes to this entity of the primary; once accepted, complete."""
 
     path: str
@@ -77,14 +77,14 @@ class Drop:
     """Complete it, and send nothing: it was a ping."""
 
 
-Outcome = SendHome | DeadLetter | Drop
+Outcome = SendToPrimary | DeadLetter | Drop
 
 
 def decide(payload: bytes, now_ms: int, ttl_rule: str = TTL_REMAINING) -> Outcome:
     """What becomes of a message that was received from a backlog queue."""
     usual = fast_restore(payload, now_ms, ttl_rule == TTL_RESTART)
     if usual is not None:
-        return SendHome(*usual)
+        return SendToPrimary(*usual)
     try:
         message = Backlogged(payload)
         if message.is_ping:
@@ -96,7 +96,7 @@ def decide(payload: bytes, now_ms: int, ttl_rule: str = TTL_REMAINING) -> Outcom
                 REASON_EXPIRED,
                 f"The time to live for '{aliases.path}' ended {-ttl_ms} ms ago.",
             )
-        return SendHome(aliases.path, message.restored(aliases, ttl_ms))
+        return SendToPrimary(aliases.path, message.restored(aliases, ttl_ms))
     except AliasInvalid as error:
         return DeadLetter(error.reason, error.text)
 
@@ -238,7 +238,7 @@ class DestinationStates:
         self._by_key: dict[str, _DestinationState] = {}
 
     def may_send(self, key: str, held: Locked, now_ms: int) -> bool:
-        """Whether a message may go home now; if not, it is parked.
+        """Whether a message may be sent now; if not, it is parked.
 
         Ask for the messages of a queue in the order of their numbers, and send those
         of one destination one after the other, or in one batch.
@@ -322,7 +322,9 @@ class Sorted(Generic[LockedT]):
 
     # By destination, each in order: send one after the other or in one batch, then
     # complete them.
-    home: dict[str, list[tuple[LockedT, SendHome]]] = field(default_factory=dict)
+    to_send: dict[str, list[tuple[LockedT, SendToPrimary]]] = field(
+        default_factory=dict
+    )
     dead: list[tuple[LockedT, DeadLetter]] = field(default_factory=list)
     dropped: list[LockedT] = field(default_factory=list)
     # Leave these locked and do not renew them.
@@ -343,10 +345,10 @@ def sort_chunk(
     result: Sorted[LockedT] = Sorted()
     for held, payload in chunk:
         outcome = decide(payload, now_ms if wall_ms is None else wall_ms, ttl_rule)
-        if isinstance(outcome, SendHome):
+        if isinstance(outcome, SendToPrimary):
             key = outcome.key
             if states.may_send(key, held, now_ms):
-                result.home.setdefault(key, []).append((held, outcome))
+                result.to_send.setdefault(key, []).append((held, outcome))
             else:
                 result.parked.append(held)
         elif isinstance(outcome, DeadLetter):

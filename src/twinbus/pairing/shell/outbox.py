@@ -113,8 +113,8 @@ def _as_remote(error: Exception) -> RemoteError:
     raise error
 
 
-class RoutedHome:
-    """Where messages of the outbox go (`destinations.Home`)."""
+class RoutedTarget:
+    """Where messages of the outbox go (`destinations.PumpTarget`)."""
 
     def __init__(self, pair: Pair, check: Callable[[], None]) -> None:
         self._pair = pair
@@ -190,7 +190,7 @@ class Outbox:
             clock=pair.clock,
             on_event=self._pumped,
         )
-        way = SyphonWay(self._connection, RoutedHome(pair, check))
+        way = SyphonWay(self._connection, RoutedTarget(pair, check))
         self._syphon = Syphon(pair, _one_queue, _fault_none, settings, way)
         self._syphon.start()
         self._looking = asyncio.get_running_loop().create_task(self._look())

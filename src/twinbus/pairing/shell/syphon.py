@@ -19,7 +19,7 @@ from twinbus.client.connection import Connection
 from twinbus.errors import TwinbusError
 from twinbus.pairing.errors import PairedFactoryError
 from twinbus.pairing.events import EventKind, PairingEvent
-from twinbus.pairing.pump.destinations import Home, Senders
+from twinbus.pairing.pump.destinations import PumpTarget, Senders
 from twinbus.pairing.pump.finding import find_indexes
 from twinbus.pairing.pump.pump import Pump, PumpSettings
 from twinbus.pairing.rules.naming import backlog_path
@@ -51,7 +51,7 @@ class SyphonWay(NamedTuple):
     """From where to where a syphon moves messages."""
 
     source: Connection
-    home: Home
+    target: PumpTarget
 
 
 class _DrainedQueue:
@@ -124,7 +124,7 @@ class Syphon:
         """Stop all pumps; what they hold is given back at once."""
         self._stopped = True
         await self._stop_pumps()
-        await self._way.home.close()
+        await self._way.target.close()
         own = asyncio.current_task()
         tasks = [task for task in self._tasks if task is not own]
         for task in tasks:
@@ -219,7 +219,7 @@ class Syphon:
         path = backlog_path(self._pair.label, index)
         queue = self._queues.setdefault(index, _DrainedQueue(path))
         while not self._ending:
-            pump = Pump(self._way.source, self._way.home, path, self._settings)
+            pump = Pump(self._way.source, self._way.target, path, self._settings)
             queue.replace(pump)
             try:
                 await pump.run()
