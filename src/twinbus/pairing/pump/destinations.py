@@ -82,7 +82,7 @@ class PumpTarget(Protocol):
 
 
 class Destination:
-    """Sends to one entity of the primary; `line` is what waits for it.
+    """Sends to one entity of the primary; `unsent` is what waits for it.
 
     Whether it rests is known by the rules (`syphon_rules.DestinationStates`).
     """
@@ -92,17 +92,17 @@ class Destination:
     ) -> None:
         self.path = path
         # Messages that were not sent yet.
-        self.line: deque[Item] = deque()
+        self.unsent: deque[Item] = deque()
         self._owner = owner
         self._target = target
         self._send_seconds = send_seconds
 
     async def work(self) -> None:
-        """Send until the line is empty."""
+        """Send until nothing is left."""
         invalid = _invalid(self.path)
         if invalid is not None:
             self._owner.refused(self._clear(), invalid)
-        while self.line:
+        while self.unsent:
             with self._target.use(self.path) as sender:
                 batch = self._batch(sender.batch_bytes_max)
                 if not batch:
@@ -111,17 +111,17 @@ class Destination:
                 await self._send(sender, batch)
 
     def _clear(self) -> list[Item]:
-        items = list(self.line)
-        self.line.clear()
+        items = list(self.unsent)
+        self.unsent.clear()
         return items
 
     def _batch(self, bytes_max: int) -> list[Item]:
-        """As much of the line as fits into one batch, up to one that is not held."""
-        line = self.line
+        """As many unsent messages as fit into one batch, up to one that is not held."""
+        unsent = self.unsent
         since_ms = self._owner.holding_since_ms()
         left_bytes = bytes_max - limits.BATCH_ENVELOPE_BYTES
         batch: list[Item] = []
-        for item in line:
+        for item in unsent:
             left_bytes -= len(item.to_send.payload) + limits.BATCH_SECTION_BYTES
             if (left_bytes < 0 and batch) or item.locked_ms <= since_ms:
                 break
@@ -129,7 +129,7 @@ class Destination:
             if len(batch) == limits.BATCH_MESSAGES_MAX:
                 break
         for _ in batch:
-            line.popleft()
+            unsent.popleft()
         return batch
 
     async def _send(self, sender: TargetSender, batch: list[Item]) -> None:

@@ -5,7 +5,7 @@ the message, send it to its entity of the primary, and only when that has accept
 write it into the journal and complete it in the backlog queue. The steps of different
 chunks overlap:
 
-    receive ─▶ sort ─┬▶ one line for each destination ─▶ journal ─▶ complete
+    receive ─▶ sort ─┬▶ one task for each destination ─▶ journal ─▶ complete
      (step)          ├▶ dead-letter, drop                  (Settler)
                      └▶ park: left locked
 
@@ -210,8 +210,8 @@ class Pump:
             await asyncio.wait((self._waiting,))
         waiting, self._unsorted = self._unsorted, []
         for destination in self._destinations.values():
-            waiting += destination.line
-            destination.line.clear()
+            waiting += destination.unsent
+            destination.unsent.clear()
         self._settler.back(waiting)
         self._settle_soon()
         renewing = self._tasks.pop(_RENEWING, None)
@@ -321,7 +321,7 @@ class Pump:
                 )
             for item, to_send in group:
                 item.to_send = to_send
-                destination.line.append(item)
+                destination.unsent.append(item)
             if not self._is_running(key):
                 self._start(key, self._send(key, destination))
         for item, verdict in result.dead:
