@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.pairing.pump.pump_site import (
+    BACKLOG,
     LOCK_MS,
     LONG_SECONDS,
     Namespaces,
@@ -22,6 +23,7 @@ from twinbus.client.credentials import SasKey
 from twinbus.core.entity import QueueDescription
 from twinbus.pairing.events import EventKind
 from twinbus.pairing.pump.pump import Pump
+from twinbus.pairing.rules.envelope import divert
 
 
 @pytest.fixture
@@ -231,10 +233,41 @@ async def test_a_pump_waits_for_what_another_pump_left_parked(
     assert await site.ids("slow") == ["1", "2", "3"]
 
 
+@pytest.mark.parametrize(
+    ("set_ms", "age_ms", "ttl_ms", "ttl_rule"),
+    [
+        pytest.param(-3_600_000, 0, 600_000, "remaining", id="clock set back"),
+        pytest.param(0, 3_600_000, 600_000, "restart", id="time to live restarts"),
+        pytest.param(0, 0, LOCK_MS // 2, "remaining", id="expires before a lock ends"),
+    ],
+)
+async def test_a_message_that_another_receiver_may_return_alive_is_waited_for(
+    site: Namespaces, set_ms: int, age_ms: int, ttl_ms: int, ttl_rule: str
+) -> None:
+    site.time.clock.step(set_ms)
+    diverted_ms = site.time.clock.now().wall_ms - age_ms
+    first = divert(message("1", ttl_ms=ttl_ms), "orders", diverted_ms)
+    await site.put(first, divert(message("2"), "orders", diverted_ms))
+    receiver = site.at_backlog.receiver(BACKLOG)
+    held = await receiver.receive(1, LONG_SECONDS)
+    pump = site.pump(ttl_rule=ttl_rule)
+
+    await pump_all(pump)
+    assert await site.ids("orders") == []
+
+    await receiver.abandon(held)
+    await pump_all(pump)
+    assert await site.ids("orders") == ["1"]
+
+    site.time.advance(LOCK_MS)
+    await pump_all(pump)
+    assert (await site.ids("orders"))[-1] == "2"
+
+
 async def test_a_pump_that_need_not_keep_order_does_not_look_for_gaps(
     site: Namespaces,
 ) -> None:
-    receiver = site.at_backlog.receiver("contoso/x-servicebus-transfer/0")
+    receiver = site.at_backlog.receiver(BACKLOG)
     await site.divert(("orders", message("1")), ("orders", message("2")))
     (held,) = await receiver.receive(1, LONG_SECONDS)
 

@@ -20,6 +20,7 @@ from collections.abc import Collection, Sequence
 from twinbus import limits
 from twinbus.client.message import Message
 from twinbus.client.receiver import Receiver
+from twinbus.clock import Now
 from twinbus.errors import RemoteError
 from twinbus.pairing.rules.classification import Failure, kind_of
 from twinbus.pairing.rules.syphon_rules import (
@@ -133,8 +134,10 @@ class Gaps:
         states: DestinationStates,
         locks: LockTimes,
         hand: Collection[Item],
+        ttl_rule: str,
     ) -> None:
         self._receiver = receiver
+        self._ttl_rule = ttl_rule
         # What is locked by the pump itself.
         self._hand = hand
         self._states = states
@@ -146,8 +149,9 @@ class Gaps:
         # The highest number that came on that link.
         self._last = 0
 
-    async def look(self, items: Sequence[Item], now_ms: int) -> None:
+    async def look(self, items: Sequence[Item], now: Now) -> None:
         """Note what is missing among these, which just came in this order."""
+        now_ms = now.steady_ms
         link = items[-1].message.link
         if link is not self._link:
             self._link = link
@@ -159,10 +163,10 @@ class Gaps:
         for item in items:
             if item.sequence > self._last:
                 if item.sequence > self._last + 1:
-                    await self._browse(self._last + 1, item.sequence)
+                    await self._browse(self._last + 1, item.sequence, now.wall_ms)
                 self._last = item.sequence
 
-    async def _browse(self, first: int, end: int) -> None:
+    async def _browse(self, first: int, end: int, wall_ms: int) -> None:
         # Mostly there is nothing, and the first message that is shown is our own.
         count = 1
         while first < end:
@@ -177,7 +181,8 @@ class Gaps:
                 number = message.sequence_number
                 if number >= end:
                     return
-                outcome = decide(message.payload, self._until_ms)
+                # It may return at any moment, so it is waited for if it is alive now.
+                outcome = decide(message.payload, wall_ms, self._ttl_rule)
                 if isinstance(outcome, SendToPrimary) and number not in ours:
                     self._states.away(outcome.key, Held(number, self._until_ms))
                 first = number + 1

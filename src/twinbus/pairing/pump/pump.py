@@ -106,7 +106,13 @@ class Pump:
         )
         # Everything that is locked, but for what is parked.
         self._hand: dict[Item, None] = {}
-        self._gaps = Gaps(self._receiver, self._states, self._locks, self._hand)
+        self._gaps = Gaps(
+            self._receiver,
+            self._states,
+            self._locks,
+            self._hand,
+            self._settings.ttl_rule,
+        )
         # Received, and not sorted yet.
         self._unsorted: list[Item] = []
         self._destinations: dict[str, Destination] = {}
@@ -280,17 +286,17 @@ class Pump:
         """Decide over what came, and put it on its way."""
         if not self._unsorted or self._stopping:
             return
-        now_ms, wall_ms = self._settings.clock.now()
+        now = self._settings.clock.now()
         if self._settings.keeps_order:
-            await self._gaps.look(self._unsorted, now_ms)
+            await self._gaps.look(self._unsorted, now)
         fresh = self._unknown(self._unsorted)
         self._unsorted = []
         result = sort_chunk(
             self._states,
             [(item, item.message.payload) for item in fresh],
-            now_ms,
+            now.steady_ms,
             self._settings.ttl_rule,
-            wall_ms,
+            now.wall_ms,
         )
         self._dispatch(result)
 
