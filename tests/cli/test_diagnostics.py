@@ -30,6 +30,20 @@ def test_bundles_are_listed_shown_and_exported(tmp_path: Path, run: Run) -> None
     assert json.loads(file.read_text()) == newest
 
 
+def test_only_a_folder_that_exists_has_a_list(tmp_path: Path, run: Run) -> None:
+    file = tmp_path / "file"
+    file.touch()
+
+    empty = run("diagnostics", "list", "--data", tmp_path)
+    refused = [run("diagnostics", "list", "--data", at) for at in (file, file / "no")]
+
+    assert (empty.code, empty.err) == (0, "")
+    assert [each.code for each in refused] == [2, 2]
+    assert [each.out for each in refused] == ["", ""]
+    assert refused[0].err == f"twinbus: {file} is no folder. Check --data.\n"
+    assert refused[1].err == f"twinbus: {file}/no does not exist. Check --data.\n"
+
+
 def test_what_is_not_there_is_said_in_one_line(tmp_path: Path, run: Run) -> None:
     none = run("diagnostics", "show", "--data", tmp_path)
     diagnostics.write(tmp_path, diagnostics.compose(remains()))

@@ -11,9 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
+from twinbus import limits
 from twinbus.cli.output import Json, show, show_all
 from twinbus.cli.remote import CaFile, Url, reach
-from twinbus.core.durations import parse_duration
+from twinbus.core.durations import format_duration, parse_duration
 from twinbus.errors import ArgumentError, TwinbusError
 
 app = typer.Typer(
@@ -127,10 +128,21 @@ def _shown(fault: dict[str, Any], as_json: bool) -> dict[str, Any]:
 
 
 def _seconds(option: str, text: str) -> float:
+    """The duration of an option; refused here, since the server knows no options."""
     try:
-        return float(text)
+        seconds = float(text)
     except ValueError:
-        pass
+        seconds = _parsed(option, text)
+    longest = limits.FAULT_SECONDS_MAX
+    if not 0 < seconds <= longest:
+        raise ArgumentError(
+            f"{option} {text} must be above 0 and at most {longest} seconds "
+            f"({format_duration(longest * 1000)})."
+        )
+    return seconds
+
+
+def _parsed(option: str, text: str) -> float:
     try:
         return parse_duration(text) / 1000
     except TwinbusError as error:

@@ -98,6 +98,9 @@ def write(data: Path, bundle: dict[str, Any]) -> None:
 
 def load_all(data: Path) -> list[dict[str, Any]]:
     """All bundles of a data folder, the newest first."""
+    if not data.is_dir():
+        what = "is no folder" if data.exists() else "does not exist"
+        raise ConfigError(f"{data} {what}. Check --data.")
     return [json.loads(file.read_text("utf-8")) for file in reversed(_files(data))]
 
 
