@@ -651,6 +651,10 @@ CLI_SECRET_CHARS_MAX = 16 * 1024
 CLI_RETRIES_MAX = 1
 # Messages asked for at once when many are wanted.
 CLI_RECEIVE_MESSAGES_MAX = 100
+# What `message receive` and `purge` wait at most: a day, since more is a typing error.
+CLI_WAIT_SECONDS_MAX = 86_400
+# The longest time to live that a header holds: 32 bits of milliseconds, 49 days.
+HEADER_TTL_MS_MAX = (1 << 32) - 1
 # Azure counts an operation for each 64 KiB of a message.
 OPERATION_BYTES = 64 * 1024
 # The rates of a syphon are averages over this long.

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.run import Result, Run, served
+from twinbus import limits
 from twinbus.cli.output import Listing
 from twinbus.core.sas import DEV_KEY_NAME, DEV_KEY_TEXT
 
@@ -158,6 +159,43 @@ def test_failures_are_one_line_without_the_key(message: Run, run: Run) -> None:
         assert (result.code, result.out) == (code, ""), result
         assert result.err.count("\n") == 1, result
         assert key not in result.err
+
+
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        (("receive", "--wait", "0"), "--wait 0 must be above 0"),
+        (("receive", "--wait", "-1"), "--wait -1 must be above 0"),
+        (("receive", "--wait", "nan"), "--wait nan must be above 0"),
+        (("purge", "--yes", "--wait", "1e12"), "--wait 1e+12 must be above 0"),
+        (("send", "x", "--time-to-live", "30"), "--time-to-live 30: '30' is not"),
+        (("send", "x", "--time-to-live", "PT0S"), "--time-to-live PT0S must be above"),
+        (("send", "x", "--time-to-live", "P50D"), "--time-to-live P50D must be above"),
+        (("send", "x", "--deliver-in", "P5000000D"), "--deliver-in P5000000D must end"),
+    ],
+)
+def test_numbers_out_of_range_are_refused_with_their_option(
+    message: Run, args: tuple[str, ...], text: str
+) -> None:
+    refused = message(args[0], "orders", *args[1:])
+
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err.startswith(f"twinbus: {text}")
+    assert refused.err.count("\n") == 1
+
+
+def test_more_may_be_asked_for_than_one_request_can_say(message: Run) -> None:
+    message("send", "orders", "only")
+    sequence_max = limits.SEQUENCE_NUMBER_MAX
+
+    none = message("peek", "orders", "--from", sequence_max)
+    refused = message("peek", "orders", "--from", sequence_max + 1)
+    received = message("receive", "orders", "--max", 2**40, "--wait", 1)
+
+    assert none.json == []
+    assert refused.code == 2
+    assert "'--from'" in refused.err
+    assert received.json[-1]["body"] == "only"
 
 
 def test_without_the_official_client_it_says_what_to_install(

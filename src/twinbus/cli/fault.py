@@ -12,10 +12,10 @@ from typing import Annotated, Any
 import typer
 
 from twinbus import limits
-from twinbus.cli.output import Json, show, show_all
+from twinbus.cli.output import Json, duration_ms, show, show_all
 from twinbus.cli.remote import CaFile, Url, reach
-from twinbus.core.durations import format_duration, parse_duration
-from twinbus.errors import ArgumentError, TwinbusError
+from twinbus.core.durations import format_duration
+from twinbus.errors import ArgumentError
 
 app = typer.Typer(
     help="Rehearse an outage: faults of a running server that has --faults.",
@@ -132,7 +132,7 @@ def _seconds(option: str, text: str) -> float:
     try:
         seconds = float(text)
     except ValueError:
-        seconds = _parsed(option, text)
+        seconds = duration_ms(option, text) / 1000
     longest = limits.FAULT_SECONDS_MAX
     if not 0 < seconds <= longest:
         raise ArgumentError(
@@ -140,10 +140,3 @@ def _seconds(option: str, text: str) -> float:
             f"({format_duration(longest * 1000)})."
         )
     return seconds
-
-
-def _parsed(option: str, text: str) -> float:
-    try:
-        return parse_duration(text) / 1000
-    except TwinbusError as error:
-        raise ArgumentError(f"{option} {text}: {error.text}") from None

@@ -15,9 +15,17 @@ import typer
 
 from twinbus import limits
 from twinbus.cli.confirm import Yes, confirm
-from twinbus.cli.output import Json, Listing, pairs, progress, show, show_all
+from twinbus.cli.output import (
+    Json,
+    Listing,
+    duration_ms,
+    pairs,
+    progress,
+    show,
+    show_all,
+)
 from twinbus.cli.sdk import CaFile, ConnectionText, authority_of, connected
-from twinbus.core.durations import parse_duration
+from twinbus.core.durations import format_duration
 from twinbus.core.names import EntityPath, SubQueue
 from twinbus.errors import ConfigError
 
@@ -43,7 +51,21 @@ DeadLetter = Annotated[
     bool, typer.Option("--dead-letter", help="Use the dead-letter queue.")
 ]
 Maximum = Annotated[int, typer.Option("--max", min=1, help="How many at most.")]
-Wait = Annotated[float, typer.Option("--wait", help="Seconds to wait for messages.")]
+
+
+def _check_wait(seconds: float) -> float:
+    longest = limits.CLI_WAIT_SECONDS_MAX
+    if not 0 < seconds <= longest:
+        raise ConfigError(
+            f"--wait {seconds:g} must be above 0 and at most {longest} seconds."
+        )
+    return seconds
+
+
+Wait = Annotated[
+    float,
+    typer.Option("--wait", callback=_check_wait, help="Seconds to wait for messages."),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,18 +174,34 @@ def send(
         "subject": subject,
         "content_type": content_type,
         "application_properties": dict(pairs("--property", properties)) or None,
-        "time_to_live": _delta(time_to_live),
+        "time_to_live": None if time_to_live is None else _time_to_live(time_to_live),
+        "scheduled_enqueue_time_utc": None if deliver_in is None else _due(deliver_in),
     }
-    if deliver_in is not None:
-        due = datetime.now(UTC) + (_delta(deliver_in) or timedelta())
-        fields["scheduled_enqueue_time_utc"] = due
     with connected(connection_string, ca_file) as client:
         _send(client, entity, [content] * count, fields)
     show({"sent": count}, as_json)
 
 
-def _delta(text: str | None) -> timedelta | None:
-    return None if text is None else timedelta(milliseconds=parse_duration(text))
+def _time_to_live(text: str) -> timedelta:
+    ttl_ms = duration_ms("--time-to-live", text)
+    longest_ms = limits.HEADER_TTL_MS_MAX
+    if not 0 < ttl_ms <= longest_ms:
+        longest = format_duration(longest_ms)
+        raise ConfigError(
+            f"--time-to-live {text} must be above PT0S and at most {longest}. Without "
+            "it, that of the entity counts."
+        )
+    return timedelta(milliseconds=ttl_ms)
+
+
+def _due(text: str) -> datetime:
+    delay = timedelta(milliseconds=duration_ms("--deliver-in", text))
+    try:
+        return datetime.now(UTC) + delay
+    except OverflowError:
+        raise ConfigError(
+            f"--deliver-in {text} must end before the year 10000. Use a shorter one."
+        ) from None
 
 
 def _send(
@@ -214,7 +252,8 @@ def receive(
         Listing(_COLUMNS, as_json) as listing,
     ):
         while count < maximum:
-            part = receiver.receive_messages(maximum - count, max_wait_time=wait)
+            wanted = min(maximum - count, limits.CLI_RECEIVE_MESSAGES_MAX * 10)
+            part = receiver.receive_messages(wanted, max_wait_time=wait)
             if not part:
                 break
             count += len(part)
@@ -237,7 +276,13 @@ def peek(
     session_id: SessionId = None,
     dead_letter: DeadLetter = False,
     start: Annotated[
-        int, typer.Option("--from", min=0, help="The first sequence number.")
+        int,
+        typer.Option(
+            "--from",
+            min=0,
+            max=limits.SEQUENCE_NUMBER_MAX,
+            help="The first sequence number.",
+        ),
     ] = 0,
     maximum: Maximum = 10,
     ca_file: CaFile = None,

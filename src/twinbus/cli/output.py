@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import typer
 
 from twinbus import limits
-from twinbus.core.durations import format_duration
+from twinbus.core.durations import format_duration, parse_duration
 from twinbus.core.names import SubQueue
-from twinbus.errors import ConfigError
+from twinbus.errors import ConfigError, TwinbusError
 
 if TYPE_CHECKING:
     from twinbus.core.entity import Description
@@ -203,6 +203,14 @@ def pairs(option: str, texts: Sequence[str] | None) -> list[tuple[str, str]]:
             raise ConfigError(f"{option} {text!r} must be written NAME=VALUE.")
         found.append((name, value))
     return found
+
+
+def duration_ms(option: str, text: str) -> int:
+    """A value that was given as an ISO 8601 duration."""
+    try:
+        return parse_duration(text)
+    except TwinbusError as error:
+        raise ConfigError(f"{option} {text}: {error.text}") from None
 
 
 @contextmanager
