@@ -236,6 +236,13 @@ def test_a_place_that_cannot_be_used_is_refused(
     assert len(result.err.splitlines()) == 1
 
 
+def test_a_port_for_http_that_cannot_be_is_refused(run: Run) -> None:
+    result = run("proxy", "0", "127.0.0.1:1", "--http", "65536")
+
+    assert result.code == 2
+    assert "'--http'" in result.err
+
+
 def test_the_guide_has_all_commands(proxy: Proxy) -> None:
     assert proxy.tell("help")["help"] == HELP
     assert HELP in GUIDE.read_text()

@@ -44,7 +44,11 @@ def proxy(
     ],
     http: Annotated[
         int | None,
-        typer.Option(help="Take commands by HTTP, too, on this port of loopback."),
+        typer.Option(
+            min=0,
+            max=limits.PORT_MAX,
+            help="Take commands by HTTP, too, on this port of loopback.",
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
