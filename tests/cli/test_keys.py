@@ -64,6 +64,17 @@ def test_refusals_say_what_to_do(at: Run) -> None:
         assert at(*args).code == code, args
 
 
+@pytest.mark.parametrize("host", ["", "a b", "a;b", "a:99999", "sb://a", "a/b", ":1"])
+def test_a_host_that_cannot_be_used_changes_no_key(at: Run, host: str) -> None:
+    before = at("keys", "create", "mine", "--right", "Send").json
+
+    refused = at("keys", "regenerate", "mine", "--yes", "--host", host)
+
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err == f"twinbus: --host {host} must be HOST or HOST:PORT.\n"
+    assert at("keys", "show", "mine").json == before
+
+
 def test_a_running_server_changes_its_keys_and_forgets_the_old(
     run: Run, tmp_path: Path
 ) -> None:

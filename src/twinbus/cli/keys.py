@@ -7,6 +7,7 @@ asked, and an old key ends at once.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote, urlsplit
 
@@ -41,8 +42,23 @@ Rights = Annotated[
 Secondary = Annotated[
     bool, typer.Option("--secondary", help="Change the secondary key instead.")
 ]
+# What a host name or an address is made of, so that it fits into a connection string.
+_HOST = re.compile(r"[\w.:-]+")
+
+
+def _check_host(host: str) -> str:
+    """Refuse it before a key is changed."""
+    _host_and_port(host)
+    return host
+
+
 HostName = Annotated[
-    str, typer.Option("--host", help="How clients reach the server: HOST or HOST:PORT.")
+    str,
+    typer.Option(
+        "--host",
+        callback=_check_host,
+        help="How clients reach the server: HOST or HOST:PORT.",
+    ),
 ]
 
 
@@ -66,13 +82,21 @@ def _remote_rule(
     )
 
 
+def _host_and_port(host: str) -> tuple[str, int | None]:
+    try:
+        parts = urlsplit(f"//{host}")
+        name, port = parts.hostname or "", parts.port
+    except ValueError:
+        parts, name, port = urlsplit(""), "", None
+    if parts.netloc != host or not _HOST.fullmatch(name):
+        raise ConfigError(f"--host {host} must be HOST or HOST:PORT.")
+    return name, port
+
+
 def _shown(rule: AuthorizationRule, host: str) -> dict[str, Any]:
     from twinbus.core.rights import format_rights
 
-    try:
-        name, port = urlsplit(f"//{host}").hostname or "", urlsplit(f"//{host}").port
-    except ValueError:
-        raise ConfigError(f"--host {host} must be HOST or HOST:PORT.") from None
+    name, port = _host_and_port(host)
     secondary = rule.secondary_key
     return {
         "name": rule.name,
