@@ -228,6 +228,10 @@ class Unreachable(Disconnected):
     """No connection could be made. Nothing was sent."""
 
 
+# What a person at a command line is told to do about it.
+UNREACHABLE_HINT = "Check that the server runs, and its host and port."
+
+
 class DeadlineExceeded(OperationTimeout, RemoteError):
     """The other side did not answer in time."""
 

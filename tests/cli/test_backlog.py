@@ -279,6 +279,7 @@ def test_a_secondary_that_is_away_is_one_line(run: Run) -> None:
 
     assert failed.code == 1
     assert len(failed.err.splitlines()) == 1
+    assert failed.err.endswith("Check that the server runs, and its host and port.\n")
     assert "planted" not in failed.err
 
 

@@ -161,6 +161,15 @@ def test_failures_are_one_line_without_the_key(message: Run, run: Run) -> None:
         assert key not in result.err
 
 
+def test_a_host_that_is_not_found_is_to_be_checked(run: Run) -> None:
+    text = "Endpoint=sb://nowhere.invalid/;SharedAccessKeyName=x;SharedAccessKey=a2V5"
+
+    failed = run("message", "peek", "orders", "--connection-string", text)
+
+    assert failed.code == 1
+    assert failed.err.endswith("Check the host in the connection string.\n")
+
+
 @pytest.mark.parametrize(
     ("args", "text"),
     [

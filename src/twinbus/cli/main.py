@@ -19,11 +19,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from twinbus.errors import (
+    UNREACHABLE_HINT,
     ArgumentError,
     ArgumentOutOfRange,
     ConfigError,
     InvalidField,
     TwinbusError,
+    Unreachable,
 )
 
 if TYPE_CHECKING:
@@ -98,7 +100,8 @@ def main() -> None:
                 sys.exit(supervise())
         build(asked or PARTS)()
     except TwinbusError as error:
-        print(f"twinbus: {error.text}", file=sys.stderr)
+        hint = f" {UNREACHABLE_HINT}" if isinstance(error, Unreachable) else ""
+        print(f"twinbus: {error.text}{hint}", file=sys.stderr)
         sys.exit(exit_code(error))
 
 

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 # What to do about errors of the network, which say only what happened.
 _HINTS = {
     "Connection refused": "Start the server, or check the host and the port.",
+    "Name or service not known": "Check the host in the connection string.",
+    "name resolution": "Check the host in the connection string.",
+    "No address associated": "Check the host in the connection string.",
+    "unexpectedly closed": "Check that the port is the one for AMQP.",
     "CERTIFICATE_VERIFY_FAILED": "Name the server's authority with --ca-file.",
 }
 

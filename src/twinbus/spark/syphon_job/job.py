@@ -23,7 +23,13 @@ from typing import TYPE_CHECKING, Any
 from twinbus import limits
 from twinbus.client.connection import Connection
 from twinbus.client.transport.loop_thread import LoopThread
-from twinbus.errors import ArgumentError, RemoteError, TwinbusError
+from twinbus.errors import (
+    UNREACHABLE_HINT,
+    ArgumentError,
+    RemoteError,
+    TwinbusError,
+    Unreachable,
+)
 from twinbus.pairing.errors import AliasInvalid, NoBacklogQueue, SameNamespace
 from twinbus.pairing.rules.classification import Failure, kind_of
 from twinbus.pairing.rules.envelope import Backlogged
@@ -247,6 +253,8 @@ def _refused(
     hint = ""
     if kind_of(error) is Failure.ACCESS:
         hint = f" The key needs the right to {right}."
+    elif isinstance(error, Unreachable):
+        hint = f" {UNREACHABLE_HINT}"
     return SyphonCannotStart(f"The {which} '{namespace.name}': {text}{hint}")
 
 
