@@ -30,12 +30,13 @@ from twinbus import limits
 from twinbus.cli.output import Json, pairs, progress, show, show_all
 from twinbus.cli.pair.options import CaFile, PrimaryName, PrimaryText, SecondaryText
 from twinbus.cli.secret import read_secret
-from twinbus.errors import ConfigError, TwinbusError
+from twinbus.errors import ArgumentError, ConfigError, TwinbusError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from twinbus.cli.pair.syphon_view import ReportWatch, Snapshot
+    from twinbus.spark.options import Options
     from twinbus.spark.syphon_job.driver import SyphonJob
     from twinbus.spark.syphon_job.job import SyphonRun
 
@@ -44,6 +45,19 @@ app = typer.Typer()
 # Of Spark Connect, where a master names none.
 _CONNECT_PORT = "15002"
 _COLUMNS = ("index", "destination", "messages", "bytes", "operations", "fate")
+# What the options of the Spark job are called here.
+_OPTIONS = {
+    "primaryConnectionString": "--primary",
+    "secondaryConnectionString": "--secondary",
+    "primaryName": "--primary-name",
+    "caFile": "--ca-file",
+    "journalLocation": "--journal",
+    "checkpointLocation": "--checkpoint",
+    "chunkSize": "--chunk-size",
+    "taskBudgetSeconds": "--task-seconds",
+    "maxMessagesPerBatch": "--max-per-batch",
+    "ttl": "--ttl",
+}
 _FINAL = ("index", "moved", "redelivered", "skipped", "dead_lettered", "depth")
 
 
@@ -135,9 +149,9 @@ def syphon(
     from twinbus.spark.environment import check_environment
 
     check_environment(java=not (dry_run or master.startswith("sc:")))
-    from twinbus.spark.syphon_job.job import check, prepare, start
+    from twinbus.spark.syphon_job.job import check, start
 
-    job, given = prepare(options, master)
+    job, given = _prepare(options, master)
     indexes = asyncio.run(check(job))
     if dry_run:
         _dry_run(job, indexes, as_json)
@@ -150,6 +164,19 @@ def syphon(
         _follow(run, _Screen(spark, as_json), until_empty)
     finally:
         spark.stop()
+
+
+def _prepare(options: dict[str, object], master: str) -> tuple[SyphonJob, Options]:
+    """Read the options; what is refused is named as on the command line."""
+    from twinbus.spark.syphon_job.job import prepare
+
+    try:
+        return prepare(options, master)
+    except ArgumentError as error:
+        text = error.text
+        for name, option in _OPTIONS.items():
+            text = text.replace(f"Option '{name}'", option)
+        raise ArgumentError(text) from None
 
 
 def _path_text(path: Path | None) -> str | None:
