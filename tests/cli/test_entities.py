@@ -83,7 +83,8 @@ def test_refusals_say_what_to_do_and_how_it_ended(at: Run) -> None:
         (("queue", "show", "nothing"), 1, "could not be found"),
         (("queue", "show", "events"), 1, "could not be found"),
         (("topic", "delete", "orders"), 1, "could not be found"),
-        (("rule", "create", "events", "s", "r", "--sql", "a >"), 2, ""),
+        (("rule", "create", "events", "s", "r", "--sql", "a >"), 2, "--sql 'a >': "),
+        (("rule", "create", "events", "s", "r", "--action", "SET"), 2, "--action 'SE"),
         (("rule", "create", "events", "s", "r", "--sql", "a", "--nothing"), 2, "one"),
         (("rule", "create", "events", "s", "r", "--property", "a"), 2, "NAME=VALUE"),
     ):

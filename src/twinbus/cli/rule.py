@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -16,7 +16,7 @@ from twinbus.cli.offline import DATA, Data, NamespaceName, find, opened, place_t
 from twinbus.cli.output import Json, pairs, rule_json, show, show_all
 from twinbus.cli.settings import rule_from
 from twinbus.core.names import EntityPath
-from twinbus.errors import ConfigError, EntityNotFound
+from twinbus.errors import ConfigError, EntityNotFound, FilterError
 
 if TYPE_CHECKING:
     from twinbus.core.rule import RuleDescription
@@ -67,6 +67,19 @@ def _filter(
     return {"false": {}} if nothing else {"true": {}}
 
 
+def _check_sql(
+    option: str, kind: Literal["filter", "action"], text: str | None
+) -> None:
+    """Say which option cannot be read; a place in the text alone does not."""
+    from twinbus.core.filter_parse import parse
+
+    try:
+        if text is not None:
+            parse(text, kind)
+    except FilterError as error:
+        raise ConfigError(f"{option} {text!r}: {error.text}") from None
+
+
 def _find_rule(entity: Entity, name: str) -> RuleDescription:
     rule = entity.rules.get(name.lower())
     if rule is None:
@@ -90,6 +103,8 @@ def create(
 ) -> None:
     """Add a rule; without a filter it lets every message through."""
     condition = _filter(sql, correlation, properties, nothing)
+    _check_sql("--sql", "filter", sql)
+    _check_sql("--action", "action", action)
     rule = rule_from({"name": name, "filter": condition, "action": action})
     with opened(data, namespace) as (place, turn):
         entity = find(place, EntityPath(topic, subscription), "subscription")
@@ -114,6 +129,8 @@ def update(
 ) -> None:
     """Give a rule another filter and action."""
     condition = _filter(sql, correlation, properties, nothing)
+    _check_sql("--sql", "filter", sql)
+    _check_sql("--action", "action", action)
     rule = rule_from({"name": name, "filter": condition, "action": action})
     with opened(data, namespace) as (place, turn):
         entity = find(place, EntityPath(topic, subscription), "subscription")
