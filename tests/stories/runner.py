@@ -88,7 +88,7 @@ class Story:
         options = dict(word.split("=", 1) for word in words[3:] if _is_option(word))
         plain = [word for word in words[3:] if not _is_option(word)]
         self.store.begin()
-        while self.namespace.tick(Turn(self.now)):
+        while self.namespace.ticker.tick(Turn(self.now)):
             pass
         try:
             seen = command(*plain, **options)

@@ -111,7 +111,7 @@ def test_a_message_of_a_topic_goes_to_its_transfer_dead_letter_queue(
     bench.breaks(second)
     turn = Turn(Now.at(LATER_MS))
 
-    bench.namespace.tick(turn)
+    bench.namespace.ticker.tick(turn)
 
     text = bench.set_aside(topic, TRANSFER_DEAD_LETTER)
     assert text == (
@@ -124,7 +124,7 @@ def test_a_message_of_a_topic_goes_to_its_transfer_dead_letter_queue(
     assert len(bench.kept(queue)) == 1
     waiting = {queue.id, topic.id + TRANSFER_DEAD_LETTER}
     assert turn.ready >= waiting
-    assert bench.namespace.next_tick_ms(turn.now) is None
+    assert bench.namespace.store.next_wait_ms(turn.now) is None
 
 
 def test_a_message_of_a_queue_goes_to_its_dead_letter_queue(bench: Bench) -> None:
@@ -132,7 +132,7 @@ def test_a_message_of_a_queue_goes_to_its_dead_letter_queue(bench: Bench) -> Non
     bench.send(queue, "bad", LATER_MS)
     bench.breaks(queue)
 
-    bench.namespace.tick(Turn(Now.at(LATER_MS)))
+    bench.namespace.ticker.tick(Turn(Now.at(LATER_MS)))
 
     assert "ZeroDivisionError" in bench.set_aside(queue)
     assert queue.dead_lettered == 1
@@ -169,7 +169,7 @@ def test_a_dead_letter_that_cannot_be_forwarded_stays(
     queue = bench.make(description)
     end(bench, queue)
 
-    bench.namespace.tick(Turn(Now.at(LATER_MS)))
+    bench.namespace.ticker.tick(Turn(Now.at(LATER_MS)))
 
     assert "could not be dead-lettered. Zero" in bench.set_aside(queue)
     assert queue.dead_lettered == 1
@@ -184,7 +184,7 @@ def test_a_fault_of_the_store_fails_the_turn(bench: Bench) -> None:
     bench.breaks(queue, StoreFault("the disk is gone"))
 
     with pytest.raises(StoreFault):
-        bench.namespace.tick(Turn(Now.at(LATER_MS)))
+        bench.namespace.ticker.tick(Turn(Now.at(LATER_MS)))
 
 
 def test_an_idle_entity_that_cannot_be_deleted_stays_as_it_is(bench: Bench) -> None:
@@ -194,7 +194,7 @@ def test_an_idle_entity_that_cannot_be_deleted_stays_as_it_is(bench: Bench) -> N
     bench.breaks(topic)
     turn = Turn(Now.at(NOW_MS + IDLE_MS))
 
-    bench.namespace.tick(turn)
+    bench.namespace.ticker.tick(turn)
 
     entities = bench.namespace.entities
     assert entities.find("q") is None

@@ -273,7 +273,7 @@ class SessionWant:
         if error is not None:
             return TakenSession(self.container, None, error)
         # A holder whose time is over must be told before another takes its place.
-        namespace.end_sessions(turn)
+        namespace.ticker.end_sessions(turn)
         now = turn.now
         until_ms = now.steady_ms + self.entity.lock_ms
         grant = namespace.store.accept_session(self.container, self.name, until_ms, now)

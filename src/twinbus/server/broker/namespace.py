@@ -1,11 +1,10 @@
 """What a namespace does with messages: the rules, on top of a store.
 
 Owns what the store must not know: whether a message may be sent, what a settlement
-does, when a message has been delivered often enough, and what time does (`tick`: locks
-and sessions that end, expiry, schedules, idle entities). Pings are counted and never
-kept. Also owns the namespace's authorization rules (`rules_of`, `change_rules`). Every
-method runs inside the store's transaction and is given the time. Knows nothing about
-links.
+does, and when a message has been delivered often enough. Pings are counted and never
+kept. Also owns the namespace's authorization rules (`rules_of`, `change_rules`). What
+time does is in `tick.py`. Every method runs inside the store's transaction and is given
+the time. Knows nothing about links.
 
 What a method brings about beside its result (containers that became ready, ended
 sessions, deleted entities, changed rules) it adds to the `Turn` that it is given.
@@ -21,8 +20,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from twinbus import limits
-from twinbus.clock import Now
-from twinbus.core.names import EntityPath, SubQueue
+from twinbus.core.names import EntityPath
 from twinbus.core.rights import AuthorizationRule
 from twinbus.errors import (
     BusyError,
@@ -42,10 +40,10 @@ from twinbus.server.broker.faults import Faults
 from twinbus.server.broker.letter import Letter
 from twinbus.server.broker.routing import Router, error_text, expiry
 from twinbus.server.broker.throttle import Bucket
-from twinbus.server.broker.turn import Turn, answerable
+from twinbus.server.broker.tick import Ticker
+from twinbus.server.broker.turn import Turn
 from twinbus.server.broker.undo import TurnPart, UndoLog
 from twinbus.store.base import (
-    FOREVER_MS,
     PROBE,
     EndedLock,
     Lock,
@@ -97,10 +95,9 @@ class Namespace:
         self.defects: Counter[str] = Counter()
         # What is rehearsed; None on a server without `--faults`.
         self.faults: Faults | None = None
+        self.ticker = Ticker(self)
         self._bucket = Bucket(rate) if rate is not None else None
         self._new_id = new_id
-        # By the steady clock.
-        self._idle_checked_ms = -FOREVER_MS
 
     def part(self) -> TurnPart:
         """Undo what happens inside if an exception ends it: rows, memory and effects.
@@ -297,7 +294,7 @@ class Namespace:
         ended = self.store.release([lock], turn.now, count=True)
         if not ended:
             raise LockLost
-        self._returned(ended, turn)
+        self.returned(ended, turn)
 
     def unlock(self, locks: Sequence[Lock], turn: Turn) -> None:
         """Give messages back as if they had never been delivered."""
@@ -319,7 +316,7 @@ class Namespace:
         if is_sub_queue(stored.container):
             # A dead-letter queue has none of its own: the message stays, marked.
             self._change(lock, marks, turn)
-            self._returned(self.store.release([lock], turn.now, count=True), turn)
+            self.returned(self.store.release([lock], turn.now, count=True), turn)
             return
         self.router.dead_letter(stored, marks, turn)
 
@@ -357,7 +354,7 @@ class Namespace:
             )
         return bare
 
-    def _returned(self, ended: Sequence[EndedLock], turn: Turn) -> None:
+    def returned(self, ended: Sequence[EndedLock], turn: Turn) -> None:
         """Messages came back with their count raised."""
         for item in ended:
             container = container_of(item.id)
@@ -377,14 +374,14 @@ class Namespace:
                     f"Message could not be consumed after {most} delivery attempts."
                 ),
             }
-            self._bury(stored, marks, turn)
+            self.bury(stored, marks, turn)
 
-    def _bury(self, stored: Stored, marks: dict[str, Any], turn: Turn) -> None:
+    def bury(self, stored: Stored, marks: dict[str, Any], turn: Turn) -> None:
         """Dead-letter a message because of its time or its count."""
         work = partial(self.router.dead_letter, stored, marks, turn)
-        self._work_off(stored, work, "dead-lettered", turn)
+        self.work_off(stored, work, "dead-lettered", turn)
 
-    def _work_off(
+    def work_off(
         self, stored: Stored, work: Callable[[], None], action: str, turn: Turn
     ) -> None:
         """Do what time asks for with one kept message; if that fails, set it aside.
@@ -421,143 +418,9 @@ class Namespace:
         """A session's receiver is gone; what it held counts as delivered."""
         ended = self.store.release_session(container, grant, turn.now, count=True)
         turn.ready.add(container)
-        self._returned(ended, turn)
+        self.returned(ended, turn)
 
-    # -- time ------------------------------------------------------------------------
-
-    def tick(self, turn: Turn) -> bool:
-        """Work off what time has brought; True if there is more to do at once.
-
-        Each kind of work is a part: if one fails, the others are done all the same.
-        """
-        most = self._count_part(self._end_locks, turn, self._end_each)
-        for work in (self.end_sessions, self._expire_all, self._activate):
-            most = max(most, self._count_part(work, turn))
-        steady_ms = turn.now.steady_ms
-        if steady_ms - self._idle_checked_ms >= limits.IDLE_CHECK_MS:
-            self._count_part(self._clean_up, turn)
-            self._idle_checked_ms = steady_ms
-        return most >= limits.SWEEP_MAX
-
-    def _count_part(
-        self,
-        work: Callable[[Turn], int],
-        turn: Turn,
-        otherwise: Callable[[Turn], int] = lambda _turn: 0,
-    ) -> int:
-        """Do a part of the tick; returns how many items there were."""
-        try:
-            with self.part():
-                return work(turn)
-        except StoreFault:
-            raise
-        except Exception as error:  # noqa: BLE001
-            answerable(error, self)
-            return otherwise(turn)
-
-    def _end_locks(self, turn: Turn) -> int:
-        locks = self.store.end_locks(turn.now, limits.SWEEP_MAX)
-        self._returned(locks, turn)
-        return len(locks)
-
-    def _end_each(self, turn: Turn) -> int:
-        """End locks one by one; a message that cannot be unlocked is quarantined."""
-        ids = self.store.ended_locks(turn.now, limits.END_ALONE_MAX)
-        for key in ids:
-            try:
-                with self.part():
-                    ended = self.store.end_lock(key)
-            except StoreFault:
-                raise
-            except Exception as error:  # noqa: BLE001
-                self.store.quarantine(key, error_text(error))
-            else:
-                self._count_part(partial(self._return_all, ended), turn)
-        return len(ids)
-
-    def _return_all(self, ended: Sequence[EndedLock], turn: Turn) -> int:
-        self._returned(ended, turn)
-        return len(ended)
-
-    def _expire_all(self, turn: Turn) -> int:
-        expired = self.store.expired(turn.now, limits.SWEEP_MAX)
-        for stored in expired:
-            self._expire(stored, turn)
-        return len(expired)
-
-    def _activate(self, turn: Turn) -> int:
-        due = self.store.due(turn.now, limits.SWEEP_MAX)
-        for stored in due:
-            work = partial(self.router.activate, stored, turn)
-            self._work_off(stored, work, "enqueued at its time", turn)
-        return len(due)
-
-    def _clean_up(self, turn: Turn) -> int:
-        self.store.forget_duplicates(turn.now)
-        self._delete_idle(turn)
-        return 0
-
-    def end_sessions(self, turn: Turn) -> int:
-        """Take back session locks whose time is over; their links are told later."""
-        sessions = self.store.end_sessions(turn.now, limits.SWEEP_MAX)
-        for session in sessions:
-            turn.ready.add(session.container)
-            self._returned(session.messages, turn)
-        if sessions:
-            self.undo_log.extend(turn.ended_sessions, sessions)
-        return len(sessions)
-
-    def next_tick_ms(self, now: Now) -> int | None:
-        """How long until `tick` has something to do again."""
-        return self.store.next_wait_ms(now)
-
-    def _expire(self, stored: Stored, turn: Turn) -> None:
-        entity = self.entities.of_container(stored.container)
-        if entity is not None:
-            entity.count("expired", 1, self.undo_log)
-        if entity is None or not entity.dead_letters_expired:
-            work = partial(self.store.remove, [stored.id])
-            self._work_off(stored, work, "removed at its time", turn)
-            return
-        marks = {
-            DEAD_LETTER_REASON: "TTLExpiredException",
-            DEAD_LETTER_DESCRIPTION: "The message expired and was dead lettered.",
-        }
-        self._bury(stored, marks, turn)
-
-    def _delete_idle(self, turn: Turn) -> None:
-        for entity in self.entities:
-            idle_ms = entity.description.auto_delete_on_idle_ms
-            if self.entities.find(entity.key) is not entity:
-                continue
-            if any(entity.container(each) in turn.in_use for each in SubQueue):
-                continue
-            if self._idle_ms(entity, turn.now) >= idle_ms:
-                self._delete_if_possible(entity, turn)
-
-    def _idle_ms(self, entity: Entity, now: Now) -> int:
-        """How long an entity has not been used.
-
-        By the steady clock, though its use is kept in wall time: setting the clock
-        must not delete messages. A use that the last look has not seen came after it.
-        """
-        used = (self.store.counts(entity.id).accessed_ms, entity.updated_ms)
-        if used != entity.used:
-            entity.used = used
-            age_ms = now.wall_ms - max(*used, entity.created_ms)
-            since_ms = now.steady_ms - max(age_ms, 0)
-            entity.idle_since_ms = max(since_ms, self._idle_checked_ms)
-        return now.steady_ms - entity.idle_since_ms
-
-    def _delete_if_possible(self, entity: Entity, turn: Turn) -> None:
-        """Delete an idle entity; one that cannot be is tried again at the next look."""
-        try:
-            with self.part():
-                self.delete(entity.path, turn)
-        except StoreFault:
-            raise
-        except Exception:
-            log.exception("the idle entity %s could not be deleted", entity.name)
+    # -- entities --------------------------------------------------------------------
 
     def delete(self, path: EntityPath, turn: Turn) -> None:
         """Delete an entity; links on it are told when the turn is over."""

@@ -144,9 +144,9 @@ def run(namespace: Namespace, work: Work) -> TurnOutcome:
     """Apply the commands, look at time, and serve the wants of what is ready."""
     turn = Turn(work.now, work.in_use)
     answers = [_apply(command, namespace, turn) for command in work.commands]
-    tick_again = work.tick and namespace.tick(turn)
+    tick_again = work.tick and namespace.ticker.tick(turn)
     deliveries = _serve(namespace, work, turn)
-    wait_ms = namespace.next_tick_ms(work.now)
+    wait_ms = namespace.store.next_wait_ms(work.now)
     next_tick_ms = None if wait_ms is None else work.now.steady_ms + wait_ms
     return TurnOutcome(answers, deliveries, turn, tick_again, next_tick_ms)
 
