@@ -252,8 +252,8 @@ FILTER_EXPRESSIONS_MAX = 32
 # NOT and minus signs in a row, calls inside calls. People write two or three; each
 # level costs a Python frame when the filter runs.
 FILTER_DEPTH_MAX = 32
-# Work of one filter or action on one message. A step is a node of the expression, a
-# character that LIKE looks at one by one, or 64 characters that it compares at once.
+# Work of all rules of a subscription on one message. A step is a node of an expression,
+# a character that LIKE looks at one by one, or 64 characters that it compares at once.
 # The largest honest filter (32 LIKEs over 4 KiB of text) needs half of this at most,
 # and all of it is some tens of milliseconds.
 FILTER_STEPS_MAX = 256 * 1024

@@ -21,6 +21,7 @@ from twinbus.core.filter_sql import Compiler, Run, Value
 from twinbus.core.filter_values import (
     MISSING,
     NUMBER,
+    Budget,
     MessageView,
     SystemProperty,
     calculate,
@@ -39,7 +40,7 @@ Step = Callable[[Run, "Draft"], None]
 class SqlAction:
     """A SQL action that is ready to run."""
 
-    __slots__ = ("_budget", "_steps")
+    __slots__ = ("_nodes", "_steps")
 
     def __init__(
         self, text: str, parameters: Mapping[str, object], new_id: Callable[[], UUID]
@@ -52,11 +53,13 @@ class SqlAction:
             )
         compiler = Compiler(parameters, new_id)
         self._steps = [_compile(compiler, statement) for statement in statements]
-        self._budget = limits.FILTER_STEPS_MAX - compiler.nodes
+        self._nodes = compiler.nodes
 
-    def apply(self, view: MessageView) -> Changes:
+    def apply(self, view: MessageView, budget: Budget | None = None) -> Changes:
+        budget = Budget() if budget is None else budget
+        budget.spend(self._nodes)
         draft = Draft(view)
-        run = Run(draft, self._budget)
+        run = Run(draft, budget)
         for step in self._steps:
             step(run, draft)
         return draft.changes()

@@ -31,6 +31,7 @@ from twinbus.core.filter_values import (
     COMPARISONS,
     INTEGER_MAX,
     MISSING,
+    Budget,
     MessageView,
     SystemProperty,
     calculate,
@@ -46,21 +47,13 @@ from twinbus.errors import FilterError
 
 
 class Run:
-    """One evaluation: the message, and the steps that are left."""
+    """One evaluation: the message, and what takes the steps from the budget."""
 
-    __slots__ = ("_steps", "view")
+    __slots__ = ("spend", "view")
 
-    def __init__(self, view: MessageView, steps: int) -> None:
+    def __init__(self, view: MessageView, budget: Budget) -> None:
         self.view = view
-        self._steps = steps
-
-    def spend(self, steps: int) -> None:
-        self._steps -= steps
-        if self._steps < 0:
-            raise FilterError(
-                f"the expression needs more than {limits.FILTER_STEPS_MAX} steps "
-                "on this message"
-            )
+        self.spend = budget.spend
 
 
 # A value is None where it is unknown or null.
@@ -84,7 +77,7 @@ class Constant:
 class SqlCondition:
     """A SQL filter that is ready to run."""
 
-    __slots__ = ("_condition", "_steps")
+    __slots__ = ("_condition", "_nodes")
 
     def __init__(
         self, text: str, parameters: Mapping[str, object], new_id: Callable[[], UUID]
@@ -92,10 +85,12 @@ class SqlCondition:
         compiler = Compiler(parameters, new_id)
         (tree,) = subtrees(parse(text, "filter"))
         self._condition = compiler.condition(tree, 0)
-        self._steps = limits.FILTER_STEPS_MAX - compiler.nodes
+        self._nodes = compiler.nodes
 
-    def matches(self, view: MessageView) -> bool:
-        return self._condition(Run(view, self._steps)) is True
+    def matches(self, view: MessageView, budget: Budget | None = None) -> bool:
+        budget = Budget() if budget is None else budget
+        budget.spend(self._nodes)
+        return self._condition(Run(view, budget)) is True
 
 
 # -- compiling ---------------------------------------------------------------------

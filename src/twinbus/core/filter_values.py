@@ -60,6 +60,24 @@ class MessageView(Protocol):
         """Give a user property, `MISSING` if there is none of that name."""
 
 
+class Budget:
+    """The steps that are left for one message: for a rule, or for several together."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = limits.FILTER_STEPS_MAX
+
+    def spend(self, steps: int) -> None:
+        """Take steps; refuses the message when there are none left."""
+        self.left -= steps
+        if self.left < 0:
+            raise FilterError(
+                f"the rules need more than {limits.FILTER_STEPS_MAX} steps on this "
+                "message"
+            )
+
+
 def fold(name: str) -> str:
     """Fold a name: property names are compared without regard to case."""
     return name.lower()

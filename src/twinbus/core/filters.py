@@ -34,6 +34,7 @@ from uuid import UUID, uuid4
 from twinbus.core.filter_values import (
     MISSING,
     SYSTEM_PROPERTIES,
+    Budget,
     MessageView,
     SystemProperty,
     check_constant,
@@ -47,6 +48,7 @@ __all__ = [
     "MISSING",
     "SYSTEM_PROPERTIES",
     "Action",
+    "Budget",
     "Changes",
     "CorrelationFilter",
     "FalseFilter",
@@ -117,14 +119,18 @@ FilterDescription = TrueFilter | FalseFilter | SqlFilter | CorrelationFilter
 class Filter(Protocol):
     """A filter that is ready to run; it keeps no state between messages."""
 
-    def matches(self, view: MessageView) -> bool:
-        """Tell whether the message is selected; unknown counts as no."""
+    def matches(self, view: MessageView, budget: Budget | None = None) -> bool:
+        """Tell whether the message is selected; unknown counts as no.
+
+        The budget is for all rules that look at the message; without one each has its
+        own.
+        """
 
 
 class Action(Protocol):
     """An action that is ready to run; it keeps no state between messages."""
 
-    def apply(self, view: MessageView) -> Changes:
+    def apply(self, view: MessageView, budget: Budget | None = None) -> Changes:
         """Say what the action changes; the message itself is left alone."""
 
 
@@ -182,8 +188,10 @@ class _Constant:
     def __init__(self, answer: bool) -> None:
         self._answer = answer
 
-    def matches(self, view: MessageView) -> bool:
+    def matches(self, view: MessageView, budget: Budget | None = None) -> bool:
         del view
+        if budget is not None:
+            budget.spend(1)
         return self._answer
 
 
@@ -217,7 +225,9 @@ class _Correlation:
             for name, value in wanted.properties.items()
         ]
 
-    def matches(self, view: MessageView) -> bool:
+    def matches(self, view: MessageView, budget: Budget | None = None) -> bool:
+        if budget is not None:
+            budget.spend(1 + len(self._system) + len(self._properties))
         for known, text in self._system:
             if read_system(view, known) != text:
                 return False

@@ -8,7 +8,7 @@ import pytest
 
 from twinbus.clock import Now
 from twinbus.core.entity import SubscriptionDescription, TopicDescription
-from twinbus.core.filters import MessageView, SqlFilter, SqlRuleAction
+from twinbus.core.filters import Budget, MessageView, SqlFilter, SqlRuleAction
 from twinbus.core.rule import RuleDescription
 from twinbus.errors import Bug, StoreFault
 from twinbus.server.broker.entities import Entity
@@ -98,7 +98,7 @@ class Broken:
     def __init__(self, error: Exception) -> None:
         self._error = error
 
-    def matches(self, view: MessageView) -> bool:
+    def matches(self, view: MessageView, budget: Budget | None = None) -> bool:
         raise self._error
 
 
@@ -132,3 +132,18 @@ def test_a_fault_of_the_store_is_no_error_of_the_rule() -> None:
 
     with pytest.raises(StoreFault):
         topic.publish()
+
+
+def test_all_rules_of_a_subscription_share_one_budget() -> None:
+    topic = Topic()
+    entities = topic.namespace.entities
+    for number in range(8):
+        costly = SqlFilter(" OR ".join(["a LIKE '%a_b_z%'"] * 8))
+        entities.add_rule(topic.subscription, RuleDescription(f"{number}", costly), 0)
+
+    topic.publish(a="a" * 8_000)
+
+    (buried,) = topic.kept(DEAD_LETTER)
+    marks = sections.read_application_properties(buried.bare)
+    assert marks[DESCRIPTION] == "the rules need more than 262144 steps on this message"
+    assert topic.kept() == []

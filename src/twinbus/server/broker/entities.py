@@ -78,6 +78,7 @@ Counter = Literal[
     "dead_lettered",
     "expired",
     "throttled",
+    "unfiltered",
 ]
 
 
@@ -106,6 +107,8 @@ class Entity:
     dead_lettered: int = 0
     expired: int = 0
     throttled: int = 0
+    # Messages on which a rule failed.
+    unfiltered: int = 0
     # When it was accessed and updated, as the last look for idle entities found it, and
     # since when it has been idle, by the steady clock.
     used: tuple[int, int] | None = None

@@ -14,6 +14,7 @@ import logging
 from typing import Any
 
 from twinbus import limits
+from twinbus.core.filters import Budget
 from twinbus.errors import FilterError, PeerError, StoreFault, TwinbusError
 from twinbus.server.broker.entities import Entities, Entity
 from twinbus.server.broker.letter import Letter, LetterView
@@ -273,14 +274,15 @@ class Router:
         """One copy for all matching rules without action, one for each with."""
         copies: list[Letter] = []
         plain = False
+        budget = Budget()
         for rule in subscription.rules.values():
             try:
-                if not rule.filter.matches(view):
+                if not rule.filter.matches(view, budget):
                     continue
                 if rule.action is None:
                     plain = True
                 else:
-                    changes = rule.action.apply(view)
+                    changes = rule.action.apply(view, budget)
                     # As documented, such a copy says which rule made it.
                     changes.properties["RuleName"] = rule.description.name
                     copies.append(letter.changed(changes))
@@ -301,6 +303,7 @@ class Router:
         self, subscription: Entity, letter: Letter, error: Exception, turn: Turn
     ) -> None:
         """A rule failed on a letter: dead-letter it, if the subscription says so."""
+        subscription.count("unfiltered", 1, self._undo_log)
         if subscription.dead_letters_filter_errors:
             bad = self._marked(letter.copy(), "FilterEvaluation", error_text(error))
             self.bury(subscription, bad, turn, DEAD_LETTER)

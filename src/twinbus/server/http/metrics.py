@@ -46,6 +46,7 @@ _COUNTED: tuple[tuple[str, str, Callable[[Entity], int]], ...] = (
     ("messages_dead_lettered", "Messages dead-lettered.", lambda e: e.dead_lettered),
     ("messages_expired", "Messages that expired.", lambda e: e.expired),
     ("messages_throttled", "Messages refused as too many.", lambda e: e.throttled),
+    ("messages_unfiltered", "Messages on which a rule failed.", lambda e: e.unfiltered),
     ("pings", "Pings answered; they are never stored.", lambda e: e.pings),
 )
 

@@ -36,6 +36,7 @@ _COUNTERS = (
     "dead_lettered",
     "expired",
     "throttled",
+    "unfiltered",
     "pings",
 )
 
