@@ -125,7 +125,9 @@ def listen(site: Site, process: subprocess.Popen[str]) -> dict[str, Any]:
         shot = json.loads(line)
         if shot["moved"] == 600:
             break
-    ui = http.client.HTTPConnection(shot["ui"].removeprefix("http://"), timeout=10)
+    ui = http.client.HTTPConnection(
+        shot["ui"].removeprefix("http://"), timeout=_SECONDS_MAX
+    )
     for page in _UI_PAGES:
         ui.request("GET", page)
         answer = ui.getresponse()
