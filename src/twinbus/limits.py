@@ -236,9 +236,10 @@ ENTITY_MEGABYTES_MAX = 1024 * 1024
 # A throttle above this is no throttle.
 MESSAGE_RATE_MAX = 10_000_000
 FORWARD_HOPS_MAX = 4
-# Copies of one message that are forwarded. Four hops between topics with ten
-# subscriptions each would otherwise make a hundred thousand of one, in one turn.
-FORWARD_COPIES_MAX = 10_000
+# Copies of one message that are forwarded: two for each subscription of a topic, and
+# some. Four hops between topics with ten subscriptions each would otherwise make a
+# hundred thousand of one, in one turn.
+FORWARD_COPIES_MAX = 5_000
 # A namespace file with the limits of entities above stays far below this.
 CONFIG_BYTES_MAX = 16 * 1024 * 1024
 # The longest text of a duration is the maximum of .NET; the rest is room for zeros.
@@ -337,6 +338,13 @@ ERROR_TEXT_CHARS_MAX = 1024
 # Bytes of commands that may wait for a turn before reading stops. More would not be
 # faster, and a single send beside a flood would wait for a longer turn.
 PENDING_BYTES_MAX = 4 * 1024 * 1024
+# Work of a turn for commands, as much again for what time brings, and as much again for
+# consumers: rows that are written, or as many filter steps as take the time of a row.
+# All three together are about 50 ms. What is left over goes on in the next turn.
+TURN_WORK_MAX = 1500
+FILTER_STEPS_PER_ROW = 128
+# Deliveries of a link that are one command: a turn ends between commands.
+SEND_DELIVERIES_MAX = 500
 # Messages that a turn takes for the only consumer of a container, and for each of many:
 # a share small enough that all get some.
 SHARE_ALONE_MESSAGES = 1000
@@ -345,6 +353,8 @@ SHARE_MESSAGES = 100
 LOST_LOCKS_LOOK_MS = 1_000
 # Items of each kind that time works off in one turn, so that other work gets its turn.
 SWEEP_MAX = 500
+# So many are read from the store at once: messages may be large.
+SWEEP_STEP = 50
 # Locks that a turn ends one by one, because all together failed: each is a part.
 END_ALONE_MAX = 100
 # How often idle entities and old duplicate history are looked for.

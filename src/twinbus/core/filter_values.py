@@ -61,17 +61,17 @@ class MessageView(Protocol):
 
 
 class Budget:
-    """The steps that are left for one message: for a rule, or for several together."""
+    """The steps spent on one message: by a rule, or by several together."""
 
-    __slots__ = ("left",)
+    __slots__ = ("steps",)
 
     def __init__(self) -> None:
-        self.left = limits.FILTER_STEPS_MAX
+        self.steps = 0
 
     def spend(self, steps: int) -> None:
-        """Take steps; refuses the message when there are none left."""
-        self.left -= steps
-        if self.left < 0:
+        """Take steps; refuses the message when there are too many."""
+        self.steps += steps
+        if self.steps > limits.FILTER_STEPS_MAX:
             raise FilterError(
                 f"the rules need more than {limits.FILTER_STEPS_MAX} steps on this "
                 "message"

@@ -58,6 +58,8 @@ SEQUENCE_MASK = (1 << SEQUENCE_BITS) - 1
 SEQUENCE_MAX = SEQUENCE_MASK
 # A lock end that never comes by itself.
 FOREVER_MS = 1 << 62
+# The `due_ms` of a message that waits for other work, not for a time.
+POSTPONED = -(1 << 62)
 CONTAINERS_PER_ENTITY = 4
 DEAD_LETTER = 1
 TRANSFER_DEAD_LETTER = 2
@@ -394,6 +396,15 @@ class Store(Protocol):
 
     def due(self, now: Now, limit: int) -> list[Stored]:
         """Scheduled messages whose time has come; the caller moves them."""
+
+    def postponed(self, after_id: int) -> Stored | None:
+        """The first message above an id that was kept with a `due_ms` of `POSTPONED`.
+
+        `due` does not see such messages.
+        """
+
+    def is_postponing(self, container: int) -> bool:
+        """Whether a container has such messages."""
 
     def forget_duplicates(self, now: Now) -> None:
         """Drop duplicate history that has ended."""

@@ -24,9 +24,10 @@ from twinbus.server.broker.commands import (
     UnlockSession,
 )
 from twinbus.server.broker.entities import Entity
-from twinbus.server.broker.host import UNHEARD, Submission
+from twinbus.server.broker.host import UNHEARD
 from twinbus.server.broker.lock_tokens import tag_bytes, token_bytes
 from twinbus.server.broker.rendering import render_stored
+from twinbus.server.broker.submissions import Submission
 from twinbus.store.base import (
     Lock,
     SessionGrant,
@@ -100,7 +101,9 @@ class ReceiveNode(Node):
             self._settle = Settle(self.container, by_session, self.grant)
             self._reply = SettleReply(self)
             self._add(event)
-            self._submission = self.host.submit(self._settle, self._reply)
+            self._submission = self.host.submit(
+                self._settle, self._reply, owner=self.connection
+            )
         else:
             self._add(event)
 

@@ -57,7 +57,7 @@ class ManagementNode(Node):
             # Refused in its turn, so that replies keep the order of the requests.
             command.refused = error
         reply = RequestReply(self, request, session, unread)
-        self.host.submit(command, reply, len(delivery.payload))
+        self.host.submit(command, reply, len(delivery.payload), self.connection)
         if self.host.crowded:
             connection.wait_for_room(self.host)
         connection.flush_soon()

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, Any
 
+from twinbus import limits
 from twinbus.errors import DecodeError, MessageTooLarge, TwinbusError
 from twinbus.server.amqp.node import Node
 from twinbus.server.amqp.replies import rejected
 from twinbus.server.broker.commands import Send
 from twinbus.server.broker.entities import Entity
-from twinbus.server.broker.host import Submission
+from twinbus.server.broker.submissions import Submission
 from twinbus.wire.events import Delivered
 from twinbus.wire.link import Link, LinkState
 from twinbus.wire.message.sections import BATCH_FORMAT, Incoming, parse, split_batch
@@ -68,14 +69,17 @@ class SendNode(Node):
         host = self.host
         size_bytes = len(delivery.payload)
         submission = self._submission
-        if submission is None or submission.taken:
+        is_over = len(self._send.deliveries) >= limits.SEND_DELIVERIES_MAX
+        if submission is None or submission.taken or is_over:
             self._send = Send(self.entity)
             self._reply = _SendReply(self)
             self._add(delivery, messages)
-            self._submission = host.submit(self._send, self._reply, size_bytes)
+            self._submission = host.submit(
+                self._send, self._reply, size_bytes, self.connection
+            )
         else:
             self._add(delivery, messages)
-            host.grow(size_bytes)
+            host.grow(submission, size_bytes)
         if host.crowded:
             self.connection.wait_for_room(host)
 

@@ -126,7 +126,9 @@ class Transactions:
             self.answer(link, delivery, Accepted())
             return
         reply = DischargeReply(self, link, delivery)
-        self._connection.host.submit(Discharged(transaction), reply)
+        self._connection.host.submit(
+            Discharged(transaction), reply, owner=self._connection
+        )
 
     def answer(self, link: Link, delivery: Delivered, state: Any) -> None:
         """Tell how a request ended."""

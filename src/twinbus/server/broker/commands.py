@@ -178,7 +178,7 @@ class MessageWant:
         if limit > 0:
             limit = self._fitting(namespace, turn, limit)
             if limit == 0:
-                turn.again.add(self.container)
+                turn.again[self.container] = None
                 return None
         taken = self._take(namespace, turn, limit)
         return taken if taken.messages or self.answer_empty else None
@@ -233,6 +233,7 @@ class MessageWant:
             size = sum(len(stored.bare) for stored in messages)
             taken_bytes = turn.taken_bytes
             taken_bytes[self.room] = taken_bytes.get(self.room, 0) + size
+            turn.left -= len(messages)
         more = len(messages) == limit
         return TakenMessages(messages, nonce, now.shown(until_ms), more)
 

@@ -34,6 +34,7 @@ from twinbus.server.broker.counters import COMMANDS, SECONDS, Histogram
 from twinbus.server.broker.faults import Faults
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.namespace_clock import NamespaceClock
+from twinbus.server.broker.submissions import Reply, Submission, in_fair_order
 from twinbus.server.broker.turn import (
     Command,
     Taken,
@@ -48,17 +49,6 @@ from twinbus.store.base import entity_of
 log = logging.getLogger("twinbus.host")
 
 T = TypeVar("T")
-T_contra = TypeVar("T_contra", contravariant=True)
-
-
-class Reply(Protocol[T_contra]):
-    """Gets the answer to a command."""
-
-    def done(self, result: T_contra) -> None:
-        """It is on disk."""
-
-    def failed(self, error: TwinbusError) -> None:
-        """It did not happen."""
 
 
 class Consumer(Protocol):
@@ -90,22 +80,6 @@ class EntityLink(Protocol):
 
     def entity_deleted(self) -> None:
         """The entity is gone: detach."""
-
-
-class Submission:
-    """A command that waits for its turn."""
-
-    __slots__ = ("command", "reply", "size_bytes", "taken")
-
-    def __init__(
-        self, command: Command[Any], reply: Reply[Any], size_bytes: int
-    ) -> None:
-        self.command = command
-        self.reply = reply
-        # How much memory it holds while it waits.
-        self.size_bytes = size_bytes
-        # In a turn: nothing may be added to the command any more.
-        self.taken = False
 
 
 class Host:
@@ -150,7 +124,8 @@ class Host:
         # How many consumers each container has.
         self._in_use: Counter[int] = Counter()
         self._wants: dict[int, dict[int, Want]] = {}
-        self._to_serve: set[int] = set()
+        # In this order.
+        self._to_serve: dict[int, None] = {}
         # Links by the id of their entity.
         self._links: dict[int, set[EntityLink]] = {}
         self._turn: asyncio.Task[None] | None = None
@@ -171,10 +146,14 @@ class Host:
     # -- commands ----------------------------------------------------------------------
 
     def submit(
-        self, command: Command[T], reply: Reply[T], size_bytes: int = 0
+        self,
+        command: Command[T],
+        reply: Reply[T],
+        size_bytes: int = 0,
+        owner: object | None = None,
     ) -> Submission:
-        """Hand in a command; its reply is told how it ended."""
-        submission = Submission(command, reply, size_bytes)
+        """Hand in a command of a client; its reply is told how it ended."""
+        submission = Submission(command, reply, size_bytes, owner)
         if self.fault is not None:
             submission.taken = True
             reply.failed(self.fault)
@@ -210,8 +189,9 @@ class Host:
         self.submit(command, reply, size_bytes)
         return await reply.future
 
-    def grow(self, size_bytes: int) -> None:
+    def grow(self, submission: Submission, size_bytes: int) -> None:
         """A command that waits has taken more in."""
+        submission.size_bytes += size_bytes
         self.pending_bytes += size_bytes
 
     @property
@@ -252,7 +232,7 @@ class Host:
 
     def serve_soon(self, container: int) -> None:
         """Let the next turn look at the wants of that container."""
-        self._to_serve.add(container)
+        self._to_serve[container] = None
         self.wake()
 
     def after_turn(self, call: Callable[[], object]) -> None:
@@ -336,7 +316,7 @@ class Host:
             self._note_failure(error)
             await self._undo(Bug(f"{type(error).__name__}: {error}"), submissions)
             # All wants are looked at again; not at once, in case it fails again.
-            self._to_serve.update(self._wants)
+            self._to_serve.update(dict.fromkeys(self._wants))
             self._loop.call_later(limits.TICK_SECONDS_MIN, self.wake)
         else:
             self._failed_at = ""
@@ -345,8 +325,8 @@ class Host:
         self._tell_room()
 
     def _collect(self) -> tuple[list[Submission], Work]:
-        submissions, self._pending = self._pending, []
-        to_serve, self._to_serve = self._to_serve, set()
+        submissions, self._pending = in_fair_order(self._pending), []
+        to_serve, self._to_serve = self._to_serve, {}
         tick, self._tick_due = self._tick_due, False
         self.pending_bytes = 0
         self.turns += 1
@@ -395,7 +375,8 @@ class Host:
         self.namespace.undo_log.clear()
         self.next_tick_ms = outcome.next_tick_ms
         self._tell_quarantined()
-        for submission, answer in zip(submissions, outcome.answers, strict=True):
+        self._put_back(submissions[len(outcome.answers) :])
+        for submission, answer in zip(submissions, outcome.answers, strict=False):
             if isinstance(answer, TwinbusError):
                 self._tell(submission.reply.failed, answer)
             else:
@@ -405,6 +386,13 @@ class Host:
         self._hand_out_effects(outcome.effects)
         if outcome.tick_again:
             self.tick()
+
+    def _put_back(self, submissions: list[Submission]) -> None:
+        """These did not fit into the turn: they come first in the next one."""
+        if submissions:
+            self._pending[:0] = submissions
+            self.pending_bytes += sum(each.size_bytes for each in submissions)
+            self.wake()
 
     def _tell_quarantined(self) -> None:
         """Say how many messages this turn has quarantined, if any."""
@@ -445,7 +433,8 @@ class Host:
             for claim_holder in list(self.claim_holders):
                 self._tell(claim_holder.rules_changed)
         if effects.again:
-            self._to_serve.update(effects.again)
+            # They have waited longer than those that were noted meanwhile.
+            self._to_serve = dict.fromkeys([*effects.again, *self._to_serve])
             self.wake()
 
     def _lose_session(self, key: tuple[int, int]) -> None:
@@ -458,7 +447,8 @@ class Host:
         for link in self._links.pop(entity, set()):
             self._tell(link.entity_deleted)
         # Consumers without a link find out when their wants are looked at.
-        self._to_serve.update(key for key in self._wants if entity_of(key) == entity)
+        gone = [key for key in self._wants if entity_of(key) == entity]
+        self._to_serve.update(dict.fromkeys(gone))
         self.wake()
 
     def _tell(self, call: Callable[..., object], *arguments: Any) -> None:
@@ -543,7 +533,7 @@ class Host:
         log.warning("store of %s accepts again", self.namespace.name)
         self.fault = None
         self._tick_due = True
-        self._to_serve.update(self._wants)
+        self._to_serve.update(dict.fromkeys(self._wants))
         self.wake()
 
     def _recovered(self) -> bool:

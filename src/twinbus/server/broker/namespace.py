@@ -207,7 +207,7 @@ class Namespace:
                     f"'{entity.name}' requires sessions: set a session id on the "
                     "message."
                 )
-        if self.router.is_full(entity, size):
+        if self.router.is_full(entity, size, turn):
             raise QuotaExceeded(
                 f"'{entity.name}' has reached its maximum size of "
                 f"{entity.size_bytes_max >> 20} MB. Receive messages, or raise "
@@ -265,6 +265,7 @@ class Namespace:
             )
             for m in messages
         ]
+        turn.left -= len(records)
         first = self.store.append(entity.id, records, turn.now)
         turn.ready.add(entity.id)
         return range(first, first + len(records))
@@ -282,6 +283,7 @@ class Namespace:
 
     def complete(self, locks: Sequence[Lock], turn: Turn) -> list[bool]:
         """Remove messages of one container for good; False where the lock has ended."""
+        turn.left -= len(locks)
         results = self.store.complete(locks, turn.now)
         entity = self._entity_of(locks[0].id) if locks else None
         if entity is not None:
@@ -356,6 +358,7 @@ class Namespace:
 
     def returned(self, ended: Sequence[EndedLock], turn: Turn) -> None:
         """Messages came back with their count raised."""
+        turn.left -= len(ended)
         for item in ended:
             container = container_of(item.id)
             entity = self.entities.of_container(container)

@@ -2,10 +2,13 @@
 
 Owns the way of a letter from the entity it was sent to into the containers that keep
 it, in one transaction. A scheduled letter is kept by its entity and starts its way when
-its time has come (`activate`). A hop that cannot be made (too many, target missing,
-disabled or full) ends in the transfer dead-letter queue of the entity that forwards. A
-message that the clock moves and that cannot be moved is set aside, so that the others
-can be.
+its time has come (`activate`). A message that would make more copies than fit into a
+turn is kept whole by its topic, and copied in the turns that follow (`fan_out`); those
+that are sent to the topic meanwhile come after it. What is forwarded goes all its way
+at once; the copies of one message are bounded. A hop that cannot be made (too many,
+target missing, disabled or full) ends in the transfer dead-letter queue of the entity
+that forwards. A message that the clock moves and that cannot be moved is set aside, so
+that the others can be.
 """
 
 from __future__ import annotations
@@ -22,9 +25,11 @@ from twinbus.server.broker.turn import Turn
 from twinbus.server.broker.undo import UndoLog
 from twinbus.store.base import (
     DEAD_LETTER,
+    POSTPONED,
     TRANSFER_DEAD_LETTER,
     Store,
     Stored,
+    id_of,
     is_sub_queue,
 )
 from twinbus.wire.message import parts
@@ -47,6 +52,11 @@ def duplicate_key(message_id: Any) -> str:
     if isinstance(message_id, str):
         return f"s{message_id}"
     return f"{type(message_id).__name__}{message_id!r}"
+
+
+def _cursor_name(topic: Entity) -> str:
+    """The setting with the message and the subscription that `fan_out` has reached."""
+    return f"fan-out {topic.id}"
 
 
 def error_text(error: Exception) -> str:
@@ -79,6 +89,8 @@ class Router:
         self._entities = entities
         # Copies of the message that is on its way now.
         self._copied = 0
+        # The end of the topic that `fan_out` has worked on last.
+        self._fanned_out = 0
         self._undo_log = undo_log
 
     def deliver(self, entity: Entity, letter: Letter, turn: Turn, hops: int = 0) -> int:
@@ -142,6 +154,9 @@ class Router:
         expires_ms = expiry(turn.now.wall_ms, letter.ttl_ms, entity.ttl_ms)
         record = letter.record(session, expires_ms)
         turn.ready.add(entity.id)
+        turn.left -= 1
+        if entity.topic is not None and entity.topic.id in turn.topic_bytes:
+            turn.topic_bytes[entity.topic.id] += len(record.head) + len(record.bare)
         return self._store.append(entity.id, [record], turn.now)
 
     def bury(self, entity: Entity, letter: Letter, turn: Turn, which: int) -> int:
@@ -213,7 +228,7 @@ class Router:
         self, source: Entity, target_key: str, letter: Letter, turn: Turn, hops: int
     ) -> None:
         target = self._entities.find(target_key)
-        problem = self._obstacle(target, letter, hops)
+        problem = self._obstacle(target, letter, turn, hops)
         if problem is not None:
             reason, text = problem
             letter = self._marked(letter, reason, text)
@@ -223,7 +238,7 @@ class Router:
         self.deliver(target, letter, turn, hops + 1)
 
     def _obstacle(
-        self, target: Entity | None, letter: Letter, hops: int
+        self, target: Entity | None, letter: Letter, turn: Turn, hops: int
     ) -> tuple[str, str] | None:
         """Why a hop cannot be made, as reason and description."""
         if hops >= limits.FORWARD_HOPS_MAX:
@@ -242,31 +257,100 @@ class Router:
             return "EntityDisabled", f"'{target.name}' does not accept messages."
         if target.requires_session and letter.session_id is None:
             return "Session ID is null.", f"'{target.name}' requires sessions."
-        if self.is_full(target, len(letter.bare)):
+        if self.is_full(target, len(letter.bare), turn):
             return "QuotaExceeded", f"'{target.name}' is full."
         return None
 
-    def is_full(self, entity: Entity, more_bytes: int) -> bool:
+    def is_full(self, entity: Entity, more_bytes: int, turn: Turn) -> bool:
         """Whether an entity has no room for so many more bytes."""
-        used = self._store.size_bytes(entity.id)
-        for subscription in entity.subscriptions.values():
-            used += self._store.size_bytes(subscription.id)
+        used = self._used_bytes(entity, turn)
         return used + more_bytes > entity.size_bytes_max
+
+    def _used_bytes(self, entity: Entity, turn: Turn) -> int:
+        """What an entity holds; a topic with its subscriptions, which may be many.
+
+        Those are looked at once in a turn; then copies are added, and what is taken
+        counts from the next turn on.
+        """
+        if entity.kind != "topic":
+            return self._store.size_bytes(entity.id)
+        if entity.id not in turn.topic_bytes:
+            below = entity.subscriptions.values()
+            turn.topic_bytes[entity.id] = sum(
+                self._store.size_bytes(each.id) for each in (entity, *below)
+            )
+        return turn.topic_bytes[entity.id]
 
     # -- topics ----------------------------------------------------------------------
 
     def _publish(self, topic: Entity, letter: Letter, turn: Turn, hops: int) -> int:
-        sequence = self._store.number(topic.id, 1)
-        if letter.origin is None:
-            letter.origin = sequence
         if topic.ttl_ms is not None:
             ttl = topic.ttl_ms if letter.ttl_ms is None else letter.ttl_ms
             letter.ttl_ms = min(ttl, topic.ttl_ms)
-        view = LetterView(letter, sequence, turn.now.wall_ms)
-        for subscription in list(topic.subscriptions.values()):
+        if hops == 0 and (turn.is_full or self._store.is_postponing(topic.id)):
+            return self._postpone(topic, letter, turn)
+        sequence = self._store.number(topic.id, 1)
+        if letter.origin is None:
+            letter.origin = sequence
+        last = self._copy(topic, letter, turn, hops)
+        if last is not None:
+            kept = self._postpone(topic, letter, turn)
+            self._store.put_setting(_cursor_name(topic), f"{kept} {last}")
+        return sequence
+
+    def _copy(
+        self, topic: Entity, letter: Letter, turn: Turn, hops: int, after: int = 0
+    ) -> int | None:
+        """Copy a letter to the subscriptions with an id above `after`.
+
+        Returns the last one that has its copy, if there are others and the turn is
+        full.
+        """
+        assert letter.origin is not None
+        view = LetterView(letter, letter.origin, turn.now.wall_ms)
+        waiting = sorted(
+            (each for each in topic.subscriptions.values() if each.id > after),
+            key=lambda each: each.id,
+        )
+        for place, subscription in enumerate(waiting, start=1):
             for copy in self._copies(subscription, letter, view, turn):
                 self.put(subscription, copy, turn, hops)
-        return sequence
+            if turn.is_full and place < len(waiting) and hops == 0:
+                return subscription.id
+        return None
+
+    def _postpone(self, topic: Entity, letter: Letter, turn: Turn) -> int:
+        """Keep a letter whole, for `fan_out`; returns its number."""
+        expires_ms = expiry(turn.now.wall_ms, letter.ttl_ms, None)
+        twin = letter.copy()
+        twin.scheduled_ms = POSTPONED
+        # It was never delivered; this is what it keeps of its way.
+        twin.deliveries = self._copied
+        return self._store.append(topic.id, [twin.record(None, expires_ms)], turn.now)
+
+    def next_postponed(self) -> Stored | None:
+        """A message that waits for `fan_out`; topics take turns."""
+        found = self._store.postponed(self._fanned_out)
+        return found or self._store.postponed(0)
+
+    def fan_out(self, stored: Stored, turn: Turn) -> None:
+        """Copy a message that was kept whole, as far as this turn goes."""
+        topic = self._entities.of_container(stored.container)
+        if topic is None:
+            self._store.remove([stored.id])
+            return
+        self._copied = stored.deliveries
+        letter = Letter.stored(stored, turn.now.wall_ms)
+        letter.origin = stored.origin or stored.sequence
+        cursor = (self._store.setting(_cursor_name(topic)) or "0 0").split()
+        after = int(cursor[1]) if int(cursor[0]) == stored.sequence else 0
+        last = self._copy(topic, letter, turn, 0, after)
+        if last is None:
+            self._store.remove([stored.id])
+        else:
+            self._store.put_setting(_cursor_name(topic), f"{stored.sequence} {last}")
+        # The next one of this topic, or of another one if the turn is full.
+        self._fanned_out = id_of(topic.id + 1, 0) - 1 if turn.is_full else stored.id
 
     def _copies(
         self, subscription: Entity, letter: Letter, view: LetterView, turn: Turn
@@ -275,6 +359,7 @@ class Router:
         copies: list[Letter] = []
         plain = False
         budget = Budget()
+        turn.left -= 1
         for rule in subscription.rules.values():
             try:
                 if not rule.filter.matches(view, budget):
@@ -294,7 +379,10 @@ class Router:
                     name = rule.description.name
                     log.exception("rule %s of %s failed", name, subscription.name)
                 self._bury_unmatched(subscription, letter, error, turn)
-                return []
+                copies = []
+                plain = False
+                break
+        turn.left -= budget.steps // limits.FILTER_STEPS_PER_ROW
         if plain:
             copies.append(letter.copy())
         return copies

@@ -44,11 +44,12 @@ class Ticker:
         most = self._count_part(self._end_locks, turn, self._end_each)
         for work in (self.end_sessions, self._expire_all, self._activate):
             most = max(most, self._count_part(work, turn))
+        fans_out = self._count_part(self._fan_out, turn)
         steady_ms = turn.now.steady_ms
         if steady_ms - self._idle_checked_ms >= limits.IDLE_CHECK_MS:
             self._count_part(self._clean_up, turn)
             self._idle_checked_ms = steady_ms
-        return most >= limits.SWEEP_MAX
+        return most >= limits.SWEEP_MAX or fans_out > 0
 
     def _count_part(
         self,
@@ -97,11 +98,27 @@ class Ticker:
         return len(expired)
 
     def _activate(self, turn: Turn) -> int:
-        due = self._store.due(turn.now, limits.SWEEP_MAX)
-        for stored in due:
-            work = partial(self._namespace.router.activate, stored, turn)
-            self._namespace.work_off(stored, work, "enqueued at its time", turn)
-        return len(due)
+        activate = self._namespace.router.activate
+        done = 0
+        while due := self._store.due(turn.now, limits.SWEEP_STEP):
+            for stored in due:
+                turn.left -= 1
+                work = partial(activate, stored, turn)
+                self._namespace.work_off(stored, work, "enqueued at its time", turn)
+            done += len(due)
+            if done >= limits.SWEEP_MAX or turn.is_full:
+                return limits.SWEEP_MAX
+        return done
+
+    def _fan_out(self, turn: Turn) -> int:
+        """Copy messages that topics have kept whole; 0 if no more is to be done."""
+        router = self._namespace.router
+        while (stored := router.next_postponed()) is not None:
+            if turn.is_full:
+                return 1
+            work = partial(router.fan_out, stored, turn)
+            self._namespace.work_off(stored, work, "copied to subscriptions", turn)
+        return 0
 
     def _clean_up(self, turn: Turn) -> int:
         self._store.forget_duplicates(turn.now)

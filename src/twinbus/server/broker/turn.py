@@ -42,11 +42,13 @@ class Turn:
         "emptied",
         "ended_sessions",
         "in_use",
+        "left",
         "now",
         "proves_write",
         "ready",
         "rules_changed",
         "taken_bytes",
+        "topic_bytes",
     )
 
     def __init__(self, now: Now, in_use: Collection[int] = ()) -> None:
@@ -56,8 +58,8 @@ class Turn:
         # Containers in which a message or a session may have become receivable; also
         # if that was undone, since a look that finds nothing does no harm.
         self.ready: set[int] = set()
-        # Containers whose consumers could not be served in full.
-        self.again: set[int] = set()
+        # Containers whose consumers could not be served in full, in this order.
+        self.again: dict[int, None] = {}
         # Session locks that ended by their time.
         self.ended_sessions: list[SessionEnded] = []
         # Containers that were purged, with the locks of their sessions.
@@ -71,6 +73,15 @@ class Turn:
         self.proves_write = False
         # Bytes of messages taken for each connection.
         self.taken_bytes: dict[Room, int] = {}
+        # What topics hold with their subscriptions, by the id of the topic.
+        self.topic_bytes: dict[int, int] = {}
+        # Work that may still be done now; see `limits.TURN_WORK_MAX`.
+        self.left = limits.TURN_WORK_MAX
+
+    @property
+    def is_full(self) -> bool:
+        """Whether what can wait should wait for another turn."""
+        return self.left <= 0
 
 
 # What a client wants done. It is called inside the transaction, in a part of its own:
@@ -131,7 +142,8 @@ class Work:
 class TurnOutcome:
     """What a turn has decided."""
 
-    # One for each command: its result, or the error that it is refused with.
+    # One for each command: its result, or the error that it is refused with. Those for
+    # which there was no room in the turn have none.
     answers: list[Any]
     deliveries: list[tuple[Want, Taken]]
     effects: Turn
@@ -143,8 +155,15 @@ class TurnOutcome:
 def run(namespace: Namespace, work: Work) -> TurnOutcome:
     """Apply the commands, look at time, and serve the wants of what is ready."""
     turn = Turn(work.now, work.in_use)
-    answers = [_apply(command, namespace, turn) for command in work.commands]
+    answers = []
+    for command in work.commands:
+        if turn.is_full:
+            break
+        turn.left -= 1
+        answers.append(_apply(command, namespace, turn))
+    turn.left = limits.TURN_WORK_MAX
     tick_again = work.tick and namespace.ticker.tick(turn)
+    turn.left = limits.TURN_WORK_MAX
     deliveries = _serve(namespace, work, turn)
     wait_ms = namespace.store.next_wait_ms(work.now)
     next_tick_ms = None if wait_ms is None else work.now.steady_ms + wait_ms
@@ -184,15 +203,19 @@ def answerable(error: Exception, namespace: Namespace) -> TwinbusError:
 def _serve(namespace: Namespace, work: Work, turn: Turn) -> list[tuple[Want, Taken]]:
     """Give each consumer of the containers that are ready its share."""
     served: list[tuple[Want, Taken]] = []
-    for container in turn.ready.union(work.to_serve):
+    for container in dict.fromkeys([*work.to_serve, *turn.ready]):
         waiting = work.wants.get(container)
         if not waiting:
+            continue
+        if turn.is_full:
+            turn.again[container] = None
             continue
         # A copy: the host may note other wants meanwhile.
         wants = list(waiting.values())
         alone = len(wants) == 1
         share = limits.SHARE_ALONE_MESSAGES if alone else limits.SHARE_MESSAGES
         for want in wants:
+            turn.left -= 1
             taken = _take(want, namespace, turn, share)
             if taken is not None:
                 served.append((want, taken))

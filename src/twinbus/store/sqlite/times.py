@@ -7,7 +7,7 @@ index, in order of its time, and no more than `limit` at once. Knows no clock.
 from __future__ import annotations
 
 from twinbus.clock import Now
-from twinbus.store.base import EndedLock, Stored
+from twinbus.store.base import POSTPONED, SEQUENCE_BITS, EndedLock, Stored
 from twinbus.store.queries import load
 from twinbus.store.sqlite.rows import HOLD_TEXTS, Hold, Rows, guarded
 
@@ -43,7 +43,18 @@ class Times(Rows):
 
     @guarded
     def due(self, now: Now, limit: int) -> list[Stored]:
-        return self._stored(_SQL["due"], (now.wall_ms, limit))
+        return self._stored(_SQL["due"], (POSTPONED, now.wall_ms, limit))
+
+    @guarded
+    def postponed(self, after_id: int) -> Stored | None:
+        messages = self._stored(_SQL["postponed"], (POSTPONED, after_id))
+        return messages[0] if messages else None
+
+    @guarded
+    def is_postponing(self, container: int) -> bool:
+        ids = (container << SEQUENCE_BITS, (container + 1) << SEQUENCE_BITS)
+        found = self._run(_SQL["is_postponing"], (POSTPONED, *ids)).fetchone()
+        return found is not None
 
     @guarded
     def forget_duplicates(self, now: Now) -> None:

@@ -20,8 +20,22 @@ SELECT
     id, enqueued_ms, 2, deliveries, expires_ms, due_ms, session, origin, source, head,
     bare
 FROM scheduled INDEXED BY scheduled_due
-WHERE due_ms <= ?
+WHERE due_ms > ? AND due_ms <= ?
 ORDER BY due_ms, id LIMIT ?;
+
+-- name: postponed
+-- The first message above an id with exactly this time.
+SELECT
+    id, enqueued_ms, 2, deliveries, expires_ms, due_ms, session, origin, source, head,
+    bare
+FROM scheduled INDEXED BY scheduled_due
+WHERE due_ms = ? AND id > ?
+ORDER BY id LIMIT 1;
+
+-- name: is_postponing
+-- Whether messages of a range have exactly this time.
+SELECT 1 FROM scheduled INDEXED BY scheduled_due
+WHERE due_ms = ? AND id >= ? AND id < ? LIMIT 1;
 
 -- name: next_waits
 -- How long until the first lock, session lock, message and schedule end.

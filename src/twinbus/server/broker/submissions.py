@@ -1,0 +1,61 @@
+"""Commands that wait for their turn, and which of them come first.
+
+Owns the order: one of each client before a second one of any, so that a client with
+many commands lets the others pass. Those of one client stay in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeVar
+
+from twinbus.errors import TwinbusError
+from twinbus.server.broker.turn import Command
+
+T_contra = TypeVar("T_contra", contravariant=True)
+
+
+class Reply(Protocol[T_contra]):
+    """Gets the answer to a command."""
+
+    def done(self, result: T_contra) -> None:
+        """It is on disk."""
+
+    def failed(self, error: TwinbusError) -> None:
+        """It did not happen."""
+
+
+class Submission:
+    """A command that waits for its turn."""
+
+    __slots__ = ("command", "owner", "reply", "size_bytes", "taken")
+
+    def __init__(
+        self,
+        command: Command[Any],
+        reply: Reply[Any],
+        size_bytes: int,
+        owner: object | None,
+    ) -> None:
+        self.command = command
+        self.reply = reply
+        # How much memory it holds while it waits.
+        self.size_bytes = size_bytes
+        # The client that it came from; None if it is alone.
+        self.owner = owner
+        # In a turn: nothing may be added to the command any more.
+        self.taken = False
+
+
+def in_fair_order(waiting: Sequence[Submission]) -> list[Submission]:
+    """The first of each owner, then the second of each, and so on."""
+    places: dict[int, int] = {}
+    rounds: list[list[Submission]] = []
+    for submission in waiting:
+        owner = submission if submission.owner is None else submission.owner
+        place = places.get(id(owner), 0)
+        places[id(owner)] = place + 1
+        if place == len(rounds):
+            rounds.append([])
+        rounds[place].append(submission)
+    return [submission for each in rounds for submission in each]

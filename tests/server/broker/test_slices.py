@@ -1,0 +1,265 @@
+"""No turn does more than its share of work; what is left goes on in the next ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from twinbus import limits
+from twinbus.clock import Now
+from twinbus.core.entity import (
+    QueueDescription,
+    SubscriptionDescription,
+    TopicDescription,
+)
+from twinbus.core.filters import SqlFilter
+from twinbus.core.rule import RuleDescription
+from twinbus.server.broker.commands import Send
+from twinbus.server.broker.entities import Entity
+from twinbus.server.broker.namespace import Namespace
+from twinbus.server.broker.turn import Turn, TurnOutcome, Work, run
+from twinbus.store.base import Stored
+from twinbus.store.opening import open_store
+from twinbus.wire.message import sections
+from twinbus.wire.message.sections import Incoming
+
+NOW = Now.at(1_700_000_000_000)
+
+
+def message(text: str) -> Incoming:
+    return sections.parse(
+        sections.encode_message(text.encode(), {sections.MESSAGE_ID: text})
+    )
+
+
+def _turn() -> Turn:
+    return Turn(NOW)
+
+
+class Site:
+    """A namespace in a file, and its turns."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        self.store = open_store(folder)
+        self.namespace = Namespace("contoso", self.store)
+        # Rows that each turn has written for subscriptions and queues.
+        self.written: list[int] = []
+
+    def topic(
+        self, name: str, subscriptions: int, forward_to: str | None = None
+    ) -> Entity:
+        self.store.begin()
+        topic = self.namespace.entities.create(TopicDescription(name), 0)
+        for number in range(subscriptions):
+            described = SubscriptionDescription(
+                name, f"s{number}", forward_to=forward_to
+            )
+            self.namespace.entities.create(described, 0)
+        self.store.commit()
+        return topic
+
+    def queue(self, name: str) -> Entity:
+        self.store.begin()
+        queue = self.namespace.entities.create(QueueDescription(name), 0)
+        self.store.commit()
+        return queue
+
+    def turn(self, *sends: Send) -> TurnOutcome:
+        before = self.kept()
+        self.store.begin()
+        outcome = run(self.namespace, Work(NOW, sends, tick=True))
+        assert len(outcome.answers) == len(sends)
+        self.store.commit()
+        self.namespace.undo_log.clear()
+        self.written.append(self.kept() - before)
+        return outcome
+
+    def turns(self) -> None:
+        """Go on until time has nothing to do."""
+        while self.turn().tick_again:
+            pass
+
+    def kept(self) -> int:
+        return sum(
+            self.store.counts(each.id).active
+            for each in self.namespace.entities
+            if each.kind != "topic"
+        )
+
+    def copies(self, topic: Entity) -> int:
+        """How many messages the subscriptions of a topic have."""
+        below = topic.subscriptions.values()
+        return sum(self.store.counts(each.id).active for each in below)
+
+    def texts(self, entity: Entity) -> list[str]:
+        return [text_of(each) for each in self.messages(entity)]
+
+    def messages(self, entity: Entity) -> list[Stored]:
+        return self.store.peek(entity.id, 1, 10_000, NOW, None)
+
+    def reopen(self) -> None:
+        self.store.close()
+        self.store = open_store(self.folder)
+        self.namespace = Namespace("contoso", self.store)
+
+    def entity(self, key: str) -> Entity:
+        found = self.namespace.entities.find(key)
+        assert found is not None
+        return found
+
+
+def text_of(stored: Stored) -> str:
+    return str(sections.read_properties(stored.bare)[sections.MESSAGE_ID])
+
+
+def sending(entity: Entity, *texts: str) -> Send:
+    send = Send(entity)
+    send.deliveries.append([message(text) for text in texts])
+    return send
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    site = Site(tmp_path / "store")
+    yield site
+    site.store.close()
+
+
+def test_a_batch_for_many_subscriptions_takes_several_turns(site: Site) -> None:
+    topic = site.topic("t", 100)
+    texts = [f"m{number}" for number in range(100)]
+
+    first = site.turn(sending(topic, *texts))
+    accepted = first.answers
+    site.turns()
+
+    assert accepted == [{}]
+    assert first.tick_again
+    # A message that was begun goes on to the end of the turn's work.
+    most = 2 * limits.TURN_WORK_MAX + 2
+    assert max(site.written) <= most
+    assert sum(site.written) == 100 * 100
+    assert site.store.counts(topic.id).scheduled == 0
+    for subscription in topic.subscriptions.values():
+        assert site.texts(subscription) == texts
+
+
+def test_others_are_served_between(site: Site) -> None:
+    topic, queue = site.topic("t", 100), site.queue("q")
+    site.turn(sending(topic, *(f"m{number}" for number in range(100))))
+
+    outcome = site.turn(sending(queue, "between"))
+
+    assert outcome.answers == [{}]
+    assert outcome.tick_again
+    assert site.texts(queue) == ["between"]
+
+
+def test_later_messages_of_the_topic_come_after(site: Site) -> None:
+    topic = site.topic("t", 100)
+    site.turn(sending(topic, *(f"m{number}" for number in range(40))))
+
+    site.turn(sending(topic, "late"))
+    site.turns()
+
+    assert {site.texts(each)[-1] for each in topic.subscriptions.values()} == {"late"}
+    assert sum(site.written) == 41 * 100
+
+
+def test_a_message_for_more_subscriptions_than_a_turn_writes(site: Site) -> None:
+    """Also with restarts between, each gets one copy, with the number of the first."""
+    site.topic("t", 2_000)
+    site.turn(sending(site.entity("t"), "wide"))
+
+    site.reopen()
+    site.turn()
+    site.reopen()
+    site.turns()
+
+    copies = [site.messages(each) for each in site.entity("t").subscriptions.values()]
+    assert [len(each) for each in copies] == [1] * 2_000
+    assert {each[0].origin for each in copies} == {1}
+    assert len(site.written) > 2
+
+
+def test_filters_are_work_too(site: Site) -> None:
+    topic = site.topic("t", 20)
+    costly = SqlFilter(" OR ".join(["sys.Label LIKE '%a_z%'"] * 8))
+    site.store.begin()
+    for subscription in topic.subscriptions.values():
+        rule = RuleDescription("costly", costly)
+        site.namespace.entities.add_rule(subscription, rule, 0)
+    site.store.commit()
+    fields = {sections.SUBJECT: "a" * 5_000}
+    send = Send(topic)
+    send.deliveries.append([sections.parse(sections.encode_message(b"", fields))])
+
+    site.turn(send)
+    site.turns()
+
+    # 40,000 steps for each subscription; the rule that each has from the beginning
+    # makes its copy.
+    assert site.written == [10, 5, 5]
+
+
+def test_topics_take_turns(site: Site) -> None:
+    topics = [site.topic("a", 500), site.topic("b", 500)]
+    for topic in topics:
+        site.turn(sending(topic, *(f"m{number}" for number in range(50))))
+    before = [site.copies(topic) for topic in topics]
+
+    for _ in range(2):
+        site.turn()
+
+    after = [site.copies(topic) for topic in topics]
+    assert all(one < other for one, other in zip(before, after, strict=True))
+    assert max(after) < 50 * 500
+
+
+def test_a_subscription_that_goes_meanwhile_is_passed_over(site: Site) -> None:
+    topic = site.topic("t", 2_000)
+    site.turn(sending(topic, "wide"))
+    gone = [each for each in topic.subscriptions.values() if not site.messages(each)]
+
+    site.store.begin()
+    for each in gone[:100]:
+        site.namespace.entities.delete(each.path, _turn())
+    site.store.commit()
+    site.turns()
+
+    assert len(topic.subscriptions) == 1_900
+    assert all(site.texts(each) == ["wide"] for each in topic.subscriptions.values())
+
+
+def test_a_topic_that_goes_meanwhile_takes_its_messages_along(site: Site) -> None:
+    topic = site.topic("t", 2_000)
+    site.turn(sending(topic, "wide"))
+
+    site.store.begin()
+    site.namespace.delete(topic.path, _turn())
+    site.store.commit()
+    site.turns()
+
+    assert site.store.postponed(0) is None
+
+
+def test_what_is_forwarded_is_bounded(site: Site) -> None:
+    """Two topics that forward to each other stop after so many hops."""
+    site.topic("back", 0)
+    there = site.topic("there", 600, forward_to="back")
+    site.store.begin()
+    again = SubscriptionDescription("back", "s", forward_to="there")
+    site.namespace.entities.create(again, 0)
+    site.store.commit()
+
+    site.turn(sending(there, "round"))
+    site.turns()
+
+    assert site.store.postponed(0) is None
+    buried = sum(
+        site.store.counts(each.id + 2).active for each in site.namespace.entities
+    )
+    assert 0 < buried < 2 * limits.FORWARD_COPIES_MAX
