@@ -113,8 +113,9 @@ class NullStore(SqliteStore):
     def touch(self, container: int, now: Now) -> None:
         del container, now
 
-    def forget_duplicates(self, now: Now) -> None:
-        del now
+    def forget_duplicates(self, now: Now, limit: int) -> int:
+        del now, limit
+        return 0
 
     def next_wait_ms(self, now: Now) -> int | None:
         del now

@@ -351,6 +351,9 @@ SHARE_ALONE_MESSAGES = 1000
 SHARE_MESSAGES = 100
 # How often a receiver with too many unsettled deliveries looks for ended locks.
 LOST_LOCKS_LOOK_MS = 1_000
+# Rows that a purge forgets at once, and that go with an entity when it is deleted; more
+# go in later turns.
+PURGE_STEP = 500
 # Items of each kind that time works off in one turn, so that other work gets its turn.
 SWEEP_MAX = 500
 # So many are read from the store at once: messages may be large.

@@ -236,6 +236,21 @@ class EntitySuite(StoreSuite):
         assert store.find(queue, [1, 2, 3]) == []
         assert self.receive(store, other) == "ab"
 
+    def test_a_retired_entity_is_forgotten_before_its_messages(
+        self, store: Store, queue: int, other: int
+    ) -> None:
+        store.append(queue, records("ab"), at(NOW))
+
+        store.retire_entity(queue)
+
+        assert [row.id for row in store.entities()] == [other]
+        assert store.retired() == [queue]
+        assert store.insert_entity("queue", "orders", "{}", NOW) > other
+        assert store.counts(queue).active == 2
+        store.delete_entity(queue)
+        assert store.retired() == []
+        assert store.find(queue, [1, 2]) == []
+
     def test_the_id_of_a_deleted_entity_is_not_given_out_again(
         self, store: Store, queue: int
     ) -> None:
@@ -386,7 +401,7 @@ class DuplicateSuite(StoreSuite):
         store.remember(queue, ["a"], NOW + 10, at(NOW))
         store.remember(queue, ["b"], NOW + 11, at(NOW))
 
-        store.forget_duplicates(at(NOW + 10))
+        store.forget_duplicates(at(NOW + 10), 10)
 
         # By the time of the first call: only what is kept can still be known.
         assert store.remember(queue, ["a", "b"], NOW + 10, at(NOW)) == [True, False]

@@ -401,6 +401,45 @@ class RemoveSuite(StoreSuite):
         assert store.next_wait_ms(at(0)) is None
         assert self.receive(store, other) == "x"
 
+    def test_a_purge_can_be_done_little_by_little(
+        self, store: Store, queue: int, other: int
+    ) -> None:
+        store.append(queue, [*records("abc"), record("d", due_ms=LATER)], at(NOW))
+        store.append(queue, [record("s", session="s")], at(NOW))
+        store.lock(queue, 2, LATER, at(NOW))
+        store.put_session_state(queue, "s", b"state", at(NOW))
+        store.remember(queue, ["1", "2"], LATER, at(NOW))
+        store.append(other, records("x"), at(NOW))
+        until = store.counts(queue).last_sequence
+        store.append(queue, records("e"), at(NOW))
+
+        steps = [store.purge_some(queue, until, 2) for _ in range(5)]
+
+        assert [step.messages for step in steps] == [2, 2, 1, 0, 0]
+        assert [step.done for step in steps] == [False] * 4 + [True]
+        assert self.receive(store, queue) == "e"
+        assert store.session_state(queue, "s") is None
+        assert store.sessions(queue, None, 0, 10) == []
+        assert store.remember(queue, ["1", "2"], LATER, at(NOW)) == [True, True]
+        assert self.receive(store, other) == "x"
+        assert store.audit(queue, 100) is None
+
+    def test_the_locks_of_all_sessions_can_be_ended(
+        self, store: Store, queue: int
+    ) -> None:
+        store.append(queue, [record("s", session="s")], at(NOW))
+        grant = store.accept_session(queue, "s", LATER, at(NOW))
+        assert grant is not None
+        store.lock(queue, 1, LATER, at(NOW), grant)
+
+        store.end_session_locks(queue, at(NOW))
+
+        assert not store.session_held(queue, grant, at(NOW))
+        again = store.accept_session(queue, None, LATER, at(NOW))
+        assert again is not None
+        _, (message,) = store.lock(queue, 1, LATER, at(NOW), again)
+        assert message.deliveries == 0
+
     def test_a_purged_container_works_on(self, store: Store, queue: int) -> None:
         store.append(queue, records("abc"), at(NOW))
         self.receive(store, queue, 1)

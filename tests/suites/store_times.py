@@ -18,7 +18,7 @@ from tests.suites.store_suite import (
     records,
 )
 from twinbus.clock import Now
-from twinbus.store.base import EndedLock, State, Store
+from twinbus.store.base import POSTPONED, EndedLock, State, Store
 
 
 class EndLocksSuite(StoreSuite):
@@ -219,6 +219,33 @@ class ClockSuite(StoreSuite):
 
         assert len(store.end_sessions(Now(NOW + 5, NOW), 10)) == 1
 
+    def test_a_postponed_message_waits_for_no_time(
+        self, store: Store, queue: int, other: int
+    ) -> None:
+        store.append(queue, [record("a", due_ms=LATER)], at(NOW))
+        store.append(other, [record(each, due_ms=POSTPONED) for each in "bc"], at(NOW))
+
+        first = store.postponed(0)
+
+        assert first is not None
+        assert first.container == other
+        second = store.postponed(first.id)
+        assert second is not None
+        assert [first.sequence, second.sequence] == [1, 2]
+        assert store.postponed(second.id) is None
+        assert store.is_postponing(other)
+        assert not store.is_postponing(queue)
+        assert [each.container for each in store.due(at(LATER), 10)] == [queue]
+
+    def test_duplicate_history_goes_little_by_little(
+        self, store: Store, queue: int
+    ) -> None:
+        store.remember(queue, ["1", "2", "3"], NOW + 5, at(NOW))
+
+        found = [store.forget_duplicates(at(NOW + 5), 2) for _ in range(3)]
+
+        assert found == [2, 1, 0]
+
     def test_duplicate_windows_end_by_the_steady_clock(
         self, store: Store, queue: int
     ) -> None:
@@ -226,7 +253,7 @@ class ClockSuite(StoreSuite):
 
         for wall_ms in (NOW + 100_000, NOW - 100_000):
             now = Now(NOW + 4, wall_ms)
-            store.forget_duplicates(now)
+            store.forget_duplicates(now, 10)
             assert store.remember(queue, ["m"], LATER, now) == [False]
 
         assert store.remember(queue, ["m"], LATER, Now(NOW + 5, NOW)) == [True]

@@ -221,6 +221,13 @@ class SessionEnded(NamedTuple):
     messages: list[EndedLock]
 
 
+class Purged(NamedTuple):
+    """What a purge has forgotten, and whether nothing is left to be forgotten."""
+
+    messages: int
+    done: bool
+
+
 class DiskFault(NamedTuple):
     """A fault of the disk that is rehearsed: `down`, `full`, or `slow` by so much."""
 
@@ -280,6 +287,15 @@ class Store(Protocol):
 
     def delete_entity(self, entity: int) -> None:
         """Forget an entity with everything in its containers."""
+
+    def retire_entity(self, entity: int) -> None:
+        """Forget an entity, but not its containers.
+
+        They can be emptied little by little before `delete_entity` forgets them too.
+        """
+
+    def retired(self) -> list[int]:
+        """The entities whose containers are still there."""
 
     def setting(self, name: str) -> str | None: ...
 
@@ -374,6 +390,16 @@ class Store(Protocol):
     def purge(self, container: int) -> int:
         """Forget all messages, sessions and duplicates history; returns how many."""
 
+    def purge_some(self, container: int, until: int, limit: int) -> Purged:
+        """Forget up to `limit` messages, first those with the lowest numbers.
+
+        Not those with a number above `until`. When no such message is left, session
+        states and duplicate history are forgotten, as many as the limit allows.
+        """
+
+    def end_session_locks(self, container: int, now: Now) -> None:
+        """End the locks of all sessions, as `release_session` without a count does."""
+
     # -- time ------------------------------------------------------------------
 
     def end_locks(self, now: Now, limit: int) -> list[EndedLock]:
@@ -406,8 +432,8 @@ class Store(Protocol):
     def is_postponing(self, container: int) -> bool:
         """Whether a container has such messages."""
 
-    def forget_duplicates(self, now: Now) -> None:
-        """Drop duplicate history that has ended."""
+    def forget_duplicates(self, now: Now, limit: int) -> int:
+        """Drop duplicate history that has ended; returns how much of it."""
 
     def next_wait_ms(self, now: Now) -> int | None:
         """How long until a lock, session, message or schedule ends; None if never.

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,11 +19,15 @@ from twinbus.core.entity import (
 )
 from twinbus.core.filters import SqlFilter
 from twinbus.core.rule import RuleDescription
+from twinbus.errors import EntityNotFound
+from twinbus.server.broker import maintenance
 from twinbus.server.broker.commands import Send
 from twinbus.server.broker.entities import Entity
+from twinbus.server.broker.host import UNHEARD
 from twinbus.server.broker.namespace import Namespace
-from twinbus.server.broker.turn import Turn, TurnOutcome, Work, run
-from twinbus.store.base import Stored
+from twinbus.server.broker.submissions import Submission, in_fair_order
+from twinbus.server.broker.turn import Command, Turn, TurnOutcome, Work, run
+from twinbus.store.base import Record, Stored
 from twinbus.store.opening import open_store
 from twinbus.wire.message import sections
 from twinbus.wire.message.sections import Incoming
@@ -67,11 +74,11 @@ class Site:
         self.store.commit()
         return queue
 
-    def turn(self, *sends: Send) -> TurnOutcome:
+    def turn(self, *commands: Command[Any]) -> TurnOutcome:
         before = self.kept()
         self.store.begin()
-        outcome = run(self.namespace, Work(NOW, sends, tick=True))
-        assert len(outcome.answers) == len(sends)
+        outcome = run(self.namespace, Work(NOW, commands, tick=True))
+        assert len(outcome.answers) == len(commands)
         self.store.commit()
         self.namespace.undo_log.clear()
         self.written.append(self.kept() - before)
@@ -263,3 +270,81 @@ def test_what_is_forwarded_is_bounded(site: Site) -> None:
         site.store.counts(each.id + 2).active for each in site.namespace.entities
     )
     assert 0 < buried < 2 * limits.FORWARD_COPIES_MAX
+
+
+def filled(site: Site, name: str, count: int) -> Entity:
+    queue = site.queue(name)
+    site.store.begin()
+    site.store.append(queue.id, [Record(b"", b"x")] * count, NOW)
+    site.store.commit()
+    return queue
+
+
+def test_a_large_purge_takes_several_turns(site: Site) -> None:
+    """It covers what was there when it began."""
+    queue = filled(site, "q", 5_000)
+    left: dict[int, int] | None = None
+    purged = []
+
+    while left is None or left:
+        some = partial(maintenance.purge_some, queue.path, left)
+        outcome = site.turn(sending(queue, "new"), some)
+        count, left = outcome.answers[1]
+        purged.append(count)
+
+    assert max(purged) < limits.TURN_WORK_MAX + limits.PURGE_STEP
+    # The first new one came before the purge began.
+    assert sum(purged) == 5_001
+    assert site.texts(queue) == ["new"] * (len(purged) - 1)
+
+
+def test_what_a_deleted_entity_holds_goes_later(site: Site) -> None:
+    queue = filled(site, "q", 5_000)
+    stored = queue.id
+
+    def delete(namespace: Namespace, turn: Turn) -> None:
+        namespace.delete(queue.path, turn)
+
+    site.turn(delete)
+
+    assert site.namespace.entities.find("q") is None
+    left = [site.store.counts(stored).active]
+    site.queue("q")
+    site.reopen()
+    while site.turn().tick_again:
+        left.append(site.store.counts(stored).active)
+    # A new entity of that name has nothing to do with it.
+    assert site.texts(site.entity("q")) == []
+    steps = [before - after for before, after in pairwise(left)]
+    assert 0 < max(steps) <= limits.TURN_WORK_MAX
+    assert site.store.retired() == []
+    with pytest.raises(EntityNotFound):
+        site.store.counts(stored)
+
+
+def test_commands_that_do_not_fit_wait_for_the_next_turn() -> None:
+    site = Site(None)
+    queue = site.queue("q")
+    batches = [
+        sending(queue, *(f"{batch}.{number}" for number in range(1_000)))
+        for batch in range(3)
+    ]
+
+    site.store.begin()
+    outcome = run(site.namespace, Work(NOW, batches))
+
+    assert outcome.answers == [{}, {}]
+
+
+def test_one_command_of_each_client_comes_first() -> None:
+    def submitted(owner: object | None, name: str) -> Submission:
+        return Submission(lambda _namespace, _turn: name, UNHEARD, 0, owner)
+
+    busy, calm = object(), object()
+    waiting = [submitted(busy, f"busy {number}") for number in range(3)]
+    waiting += [submitted(calm, "calm"), submitted(None, "alone")]
+
+    ordered = in_fair_order(waiting)
+
+    names = [each.command(Site(None).namespace, _turn()) for each in ordered]
+    assert names == ["busy 0", "calm", "alone", "busy 1", "busy 2"]

@@ -36,6 +36,7 @@ from twinbus.server.broker.turn import Turn
 from twinbus.server.broker.undo import UndoLog
 from twinbus.store.base import (
     DEAD_LETTER,
+    SEQUENCE_MAX,
     TRANSFER_DEAD_LETTER,
     EntityRow,
     Store,
@@ -246,6 +247,8 @@ class Entities:
             by_key[row.key] = self._read(row, by_key)
         self._by_key = by_key
         self._by_id = {entity.id: entity for entity in by_key.values()}
+        # Deleted ones that still have messages.
+        self.retired = self._store.retired()
 
     def __iter__(self) -> Iterator[Entity]:
         return iter(list(self._by_key.values()))
@@ -315,7 +318,7 @@ class Entities:
         gone = [*entity.subscriptions.values(), entity]
         # First the store: if that fails, all stays as it was.
         for each in gone:
-            self._store.delete_entity(each.id)
+            self._delete(each)
         for each in gone:
             self._forget(each)
             self._undo_log.note(partial(self._remember, each))
@@ -323,6 +326,37 @@ class Entities:
         if entity.authorization_rules:
             turn.rules_changed = True
         return entity
+
+    def _delete(self, entity: Entity) -> None:
+        """Delete an entity; what it holds goes later, if that is much."""
+        counted = [
+            self._store.counts(entity.container(sub_queue)) for sub_queue in SubQueue
+        ]
+        rows = sum(each.active + each.deferred + each.scheduled for each in counted)
+        if rows <= limits.PURGE_STEP and entity.duplicate_window_ms is None:
+            self._store.delete_entity(entity.id)
+            return
+        self._store.retire_entity(entity.id)
+        self._undo_log.extend(self.retired, [entity.id])
+
+    def empty_retired(self, turn: Turn) -> bool:
+        """Forget what deleted entities hold; True if there is more."""
+        while self.retired and not turn.is_full:
+            entity = self.retired[0]
+            turn.left -= limits.PURGE_STEP
+            if self._is_emptied(entity):
+                self._store.delete_entity(entity)
+                self.retired.remove(entity)
+                self._undo_log.note(partial(self.retired.insert, 0, entity))
+        return bool(self.retired)
+
+    def _is_emptied(self, entity: int) -> bool:
+        """Forget some of what an entity holds; True if that was all."""
+        for container in range(entity, entity + TRANSFER_DEAD_LETTER + 1):
+            some = self._store.purge_some(container, SEQUENCE_MAX, limits.PURGE_STEP)
+            if not some.done:
+                return False
+        return True
 
     def _forget(self, entity: Entity) -> None:
         del self._by_key[entity.key]

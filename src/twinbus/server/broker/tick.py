@@ -42,7 +42,12 @@ class Ticker:
         Each kind of work is a part: if one fails, the others are done all the same.
         """
         most = self._count_part(self._end_locks, turn, self._end_each)
-        for work in (self.end_sessions, self._expire_all, self._activate):
+        for work in (
+            self.end_sessions,
+            self._expire_all,
+            self._activate,
+            self._forget,
+        ):
             most = max(most, self._count_part(work, turn))
         fans_out = self._count_part(self._fan_out, turn)
         steady_ms = turn.now.steady_ms
@@ -121,9 +126,15 @@ class Ticker:
         return 0
 
     def _clean_up(self, turn: Turn) -> int:
-        self._store.forget_duplicates(turn.now)
         self._delete_idle(turn)
         return 0
+
+    def _forget(self, turn: Turn) -> int:
+        """Forget old duplicate history, and what deleted entities hold."""
+        found = self._store.forget_duplicates(turn.now, limits.SWEEP_MAX)
+        turn.left -= found
+        more = self._namespace.entities.empty_retired(turn)
+        return limits.SWEEP_MAX if more else found
 
     def end_sessions(self, turn: Turn) -> int:
         """Take back session locks whose time is over; their links are told later."""

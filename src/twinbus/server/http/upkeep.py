@@ -48,6 +48,7 @@ from twinbus.errors import (
 )
 from twinbus.server.access.port import INSTANCE_HEADER, NamespacePort
 from twinbus.server.broker import answers, keys, maintenance
+from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.placement import host_of, hosts_of
 from twinbus.server.broker.turn import Turn
@@ -207,9 +208,19 @@ class UpkeepExchange(Exchange):
         hosts = hosts_of(self.host)
         if not path.is_namespace:
             hosts = (host_of(self.host, path.key),)
-        purged = sum([await host.run(partial(_purged, path)) for host in hosts])
+        purged = sum([await self._purge_all(host, path) for host in hosts])
         log.info("purged %r: %d messages", path.text, purged)
         return {"purged": purged}
+
+    async def _purge_all(self, host: Host, path: EntityPath) -> int:
+        """Purge in as many turns as it takes; others have theirs between."""
+        purged = 0
+        left: dict[int, int] | None = None
+        while left is None or left:
+            some = partial(maintenance.purge_some, path, left)
+            found, left = await host.run(some)
+            purged += found
+        return purged
 
     async def _reset(self) -> dict[str, Any]:
         hosts = hosts_of(self.host)
@@ -304,10 +315,6 @@ _ANSWERS: dict[UpkeepAction, Callable[[UpkeepExchange], Awaitable[Any]]] = {
     UpkeepAction.LIST_KEYS: UpkeepExchange._list_keys,
     UpkeepAction.REGENERATE_KEYS: UpkeepExchange._regenerate_keys,
 }
-
-
-def _purged(path: EntityPath, namespace: Namespace, turn: Turn) -> int:
-    return maintenance.purge(namespace, path, turn)
 
 
 def _reset(namespace: Namespace, turn: Turn) -> int:

@@ -73,6 +73,15 @@ class EntityRows(Messages):
         self._run(_SQL["delete_entity"], (entity,))
 
     @guarded
+    def retire_entity(self, entity: int) -> None:
+        self._containers.change(entity)
+        self._run(_SQL["retire_entity"], (entity,))
+
+    @guarded
+    def retired(self) -> list[int]:
+        return [row[0] for row in self._run(_SQL["retired"]).fetchall()]
+
+    @guarded
     def setting(self, name: str) -> str | None:
         row = self._run(_SQL["setting"], (name,)).fetchone()
         return None if row is None else str(row[0])

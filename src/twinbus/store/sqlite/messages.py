@@ -18,6 +18,7 @@ from twinbus.store.base import (
     SEQUENCE_MASK,
     EndedLock,
     Lock,
+    Purged,
     Record,
     SessionGrant,
     State,
@@ -397,6 +398,19 @@ class Messages(Rows):
         counters.size_bytes = counters.held_sessions = 0
         counters.head = counters.last_sequence
         return messages
+
+    @guarded
+    def purge_some(self, container: int, until: int, limit: int) -> Purged:
+        first = container << SEQUENCE_BITS
+        at = {"first": first, "last": first + until, "limit": limit}
+        ids = [row[0] for row in self._run(_SQL["first_messages"], at).fetchall()]
+        if ids:
+            self.remove(ids)
+        left = limit - len(ids)
+        for table in ("session_states", "duplicates"):
+            if left > 0:
+                left -= self._run(_SQL[f"some_{table}"], (container, left)).rowcount
+        return Purged(len(ids), left > 0)
 
     def _empty(self, container: int, end: int) -> None:
         """Delete all rows of the containers from `container` up to `end`."""

@@ -83,6 +83,11 @@ class Sessions(Rows):
         return ended
 
     @guarded
+    def end_session_locks(self, container: int, now: Now) -> None:
+        for (name,) in self._run(_SQL["held_sessions"], (container,)).fetchall():
+            self._end(container, name, now.steady_ms, count=False)
+
+    @guarded
     def end_sessions(self, now: Now, limit: int) -> list[SessionEnded]:
         steady_ms = now.steady_ms
         rows = self._run(_SQL["sessions_ended"], (steady_ms, limit)).fetchall()

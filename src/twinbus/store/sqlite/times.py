@@ -57,8 +57,8 @@ class Times(Rows):
         return found is not None
 
     @guarded
-    def forget_duplicates(self, now: Now) -> None:
-        self._run(_SQL["forget_duplicates"], (now.steady_ms,))
+    def forget_duplicates(self, now: Now, limit: int) -> int:
+        return self._run(_SQL["forget_duplicates"], (now.steady_ms, limit)).rowcount
 
     @guarded
     def next_wait_ms(self, now: Now) -> int | None:

@@ -32,6 +32,26 @@ DELETE FROM lock WHERE id >= ? AND id < ?;
 -- Forget the returned messages of a range of ids.
 DELETE FROM returned WHERE id >= ? AND id < ?;
 
+-- name: first_messages
+-- The ids of the first messages in a range of ids, in any state.
+SELECT id FROM (
+    SELECT id FROM message WHERE id >= :first AND id <= :last
+    UNION ALL
+    SELECT id FROM scheduled WHERE id >= :first AND id <= :last
+) ORDER BY id LIMIT :limit;
+
+-- name: some_session_states
+-- Forget so many session states of a container.
+DELETE FROM session_state WHERE (container, name) IN (
+    SELECT container, name FROM session_state WHERE container = ? LIMIT ?
+);
+
+-- name: some_duplicates
+-- Forget so much of the duplicate history of a container.
+DELETE FROM duplicate WHERE (container, key) IN (
+    SELECT container, key FROM duplicate WHERE container = ? LIMIT ?
+);
+
 -- name: empty_sessions
 -- Forget the sessions of a range of containers.
 DELETE FROM session WHERE container >= ? AND container < ?;

@@ -1,6 +1,15 @@
 -- name: entities
 -- All entities, oldest first.
-SELECT id, kind, key, body, created_ms, updated_ms FROM entity ORDER BY id;
+SELECT id, kind, key, body, created_ms, updated_ms FROM entity
+WHERE kind <> 'retired' ORDER BY id;
+
+-- name: retired
+-- Entities that are forgotten but for their containers.
+SELECT id FROM entity WHERE kind = 'retired' ORDER BY id;
+
+-- name: retire_entity
+-- Forget an entity but for its containers; no entity has such a key.
+UPDATE entity SET kind = 'retired', key = ' ' || id, body = '' WHERE id = ?;
 
 -- name: entity_key_taken
 -- Whether an entity has this key.
@@ -49,4 +58,6 @@ WHERE duplicate.until_ms <= ?;
 
 -- name: forget_duplicates
 -- Drop message ids whose window has closed.
-DELETE FROM duplicate WHERE until_ms <= ?;
+DELETE FROM duplicate WHERE (container, key) IN (
+    SELECT container, key FROM duplicate WHERE until_ms <= ? LIMIT ?
+);

@@ -88,3 +88,7 @@ ORDER BY name LIMIT :top OFFSET :skip;
 SELECT name FROM session_state
 WHERE container = :container AND updated_ms > :after_ms
 ORDER BY name LIMIT :top OFFSET :skip;
+
+-- name: held_sessions
+-- The sessions of a container that are locked.
+SELECT name FROM session WHERE container = ? AND nonce IS NOT NULL;
