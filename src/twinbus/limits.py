@@ -85,6 +85,10 @@ LINKS_PER_CONNECTION_MAX = 10_000
 IDLE_TIMEOUT_MS = 240_000
 # Frames that a peer may send before it has to wait for a window update.
 SESSION_WINDOW_FRAMES = 5000
+# Work that one connection does before others have their go: a delivery, or, for more of
+# it, anything else that a client says. Some 10 ms.
+READ_WORK_MAX = 1000
+READ_WORK_OF_EVENT = 20
 # A peer that does not read: this much is buffered, then nothing is read from it.
 WRITE_BUFFER_BYTES_MAX = 1024 * 1024
 # ... and after this long without progress it is closed.

@@ -102,6 +102,8 @@ class Engine:
         self._trusted = False
         self._channels_free: list[int] = []
         self._out: list[bytes] = []
+        # Links of all sessions.
+        self.link_count = 0
         # Transfers that wait for windows of the peer, of all sessions.
         self.blocked_bytes = 0
         # Parts of deliveries that the peer has not ended, of all links.
@@ -355,13 +357,14 @@ class Engine:
         most = limits.LINKS_PER_CONNECTION_MAX
         if not self._trusted:
             most = limits.HANDSHAKE_LINKS_MAX
-        held = sum(len(each.links) for each in self.sessions.values())
-        return held < most and len(session.links) < limits.LINKS_PER_SESSION_MAX
+        of_session = len(session.links)
+        return self.link_count < most and of_session < limits.LINKS_PER_SESSION_MAX
 
     def _take_end(self, session: Session, end: End) -> Event:
         if session.state is SessionState.BEGUN:
             session.write(End())
         session.state = SessionState.ENDED
+        self.link_count -= len(session.links)
         self.sessions.pop(session.channel, None)
         self.sessions_by_peer.pop(session.peer_channel, None)
         self._channels_free.append(session.channel)
@@ -382,9 +385,9 @@ class Engine:
                 session, "amqp:session:handle-in-use", f"Handle {handle} is in use."
             )
         sends = bool(attach.role)
-        for link in session.links.values():
-            asked = link.state is LinkState.ASKING
-            if asked and link.name == attach.name and link.sends == sends:
+        for link in session.asking:
+            if link.name == attach.name and link.sends == sends:
+                session.asking.remove(link)
                 link.state = LinkState.ATTACHED
                 session.take_attach(link, attach)
                 return Attached(link)

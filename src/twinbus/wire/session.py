@@ -55,6 +55,7 @@ class Session:
         "_frames_out",
         "_frames_since_flow",
         "_peer_window",
+        "asking",
         "channel",
         "connection",
         "frames_in",
@@ -74,6 +75,8 @@ class Session:
         self.peer_channel = -1
         self.state = SessionState.BEGINNING
         self.links: dict[int, Link] = {}
+        # Those that the peer was asked for and has not answered.
+        self.asking: list[Link] = []
         self.links_by_peer: dict[int, Link] = {}
         self.handles_free: list[int] = []
         self.next_delivery_in = 0
@@ -124,12 +127,14 @@ class Session:
             self.handles_free.remove(handle)
         link = Link(self, name, handle, sends)
         self.links[handle] = link
+        self.connection.link_count += 1
         return link
 
     def attach(self, name: str, sends: bool, attach: Attach) -> Link:
         """Ask the peer for a link."""
         link = self.new_link(name, sends)
         link.state = LinkState.ASKING
+        self.asking.append(link)
         link.settled_by_us = sends and attach.snd_settle_mode == SND_SETTLED
         attach.name = name
         attach.handle = link.handle
@@ -152,7 +157,11 @@ class Session:
         """Forget a link that both sides have detached."""
         link.state = LinkState.DETACHED
         link.forget_assembly()
-        self.links.pop(link.handle, None)
+        known = self.links.pop(link.handle, None)
+        if known is not None and self.state is not SessionState.ENDED:
+            self.connection.link_count -= 1
+        if link in self.asking:
+            self.asking.remove(link)
         self.links_by_peer.pop(link.peer_handle, None)
         self.handles_free.append(link.handle)
         gone = [key for key, entry in self.unsettled.items() if entry.link is link]

@@ -19,7 +19,7 @@ from twinbus.server.amqp.attaching import answer_attach, attach
 from twinbus.server.amqp.claims import Claims
 from twinbus.server.amqp.node import Node
 from twinbus.server.amqp.receiving import ReceiveNode
-from twinbus.server.amqp.replies import UnreadBytes, wire_error
+from twinbus.server.amqp.replies import ReplyKey, ReplyNode, UnreadBytes, wire_error
 from twinbus.server.amqp.transactions import Transactions
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.placement import unwatch_rules, watch_rules
@@ -73,6 +73,8 @@ class ServerConnection(asyncio.Protocol):
         # Replies on links that wait for credit, and all that the client has not read.
         self.reply_bytes = 0
         self._unread = UnreadBytes()
+        # The links on which requests are answered, by what requests say of them.
+        self.reply_nodes: dict[ReplyKey, dict[ReplyNode, None]] = {}
         self.peer = "?"
         self.address = ""
         self._loop = asyncio.get_running_loop()
@@ -80,6 +82,9 @@ class ServerConnection(asyncio.Protocol):
         self._flushing = False
         # A rehearsed fault keeps it from reading and writing.
         self._silent = False
+        # What was read is not taken in yet, or too much of it waits for a host.
+        self._behind = False
+        self._crowded = False
         self._trusted = False
         self._bytes_before_claim = 0
         self._received_at = self._loop.time()
@@ -121,14 +126,36 @@ class ServerConnection(asyncio.Protocol):
             else:
                 self._count_before_claim(len(data))
             engine.feed(data)
-            while (event := engine.next_event()) is not None:
+        except PeerError as error:
+            log.warning("closing %s: %s", self.peer, error.text)
+            self.close(wire_error(error))
+        self._work_off()
+
+    def _work_off(self) -> None:
+        """Take in what the client has sent, and let other clients in between.
+
+        While it waits for its next go, no more is read from this client.
+        """
+        engine = self.engine
+        left = limits.READ_WORK_MAX
+        try:
+            while left > 0 and (event := engine.next_event()) is not None:
                 if type(event) is Delivered:
+                    left -= 1
                     self._deliver(event)
                 else:
+                    left -= limits.READ_WORK_OF_EVENT
                     self._handle(event)
         except PeerError as error:
             log.warning("closing %s: %s", self.peer, error.text)
             self.close(wire_error(error))
+        if left <= 0 and engine.state is not ConnectionState.CLOSED:
+            self._behind = True
+            self._pause_reading()
+            self._loop.call_soon(self._work_off)
+        elif self._behind:
+            self._behind = False
+            self._resume_reading()
         self.flush()
 
     def _deliver(self, delivery: Delivered) -> None:
@@ -175,16 +202,15 @@ class ServerConnection(asyncio.Protocol):
         """The peer reads too slowly."""
         self.congested = True
         self.check_room()
+        self._pause_reading()
         assert self._transport is not None
-        self._transport.pause_reading()
         seconds = limits.WRITE_STALL_SECONDS_MAX
         self._stall = self._loop.call_later(seconds, self._transport.abort)
 
     def resume_writing(self) -> None:
         """The peer reads again."""
         self.congested = False
-        assert self._transport is not None
-        self._transport.resume_reading()
+        self._resume_reading()
         if self._stall is not None:
             self._stall.cancel()
             self._stall = None
@@ -249,8 +275,7 @@ class ServerConnection(asyncio.Protocol):
     def fall_silent(self) -> None:
         """Read no more and write no more, and stay: a rehearsed fault."""
         self._silent = True
-        if self._transport is not None:
-            self._transport.pause_reading()
+        self._pause_reading()
 
     def note_unread(self) -> UnreadBytes:
         """What waits for the client to read, replies that are not written included."""
@@ -261,13 +286,23 @@ class ServerConnection(asyncio.Protocol):
 
     def wait_for_room(self, host: Host) -> None:
         """Too much waits for a host: read no more until it has caught up."""
-        transport = self._transport
-        if transport is not None and transport.is_reading():
-            transport.pause_reading()
-            host.on_room.append(self._resume_reading)
+        if not self._crowded:
+            self._crowded = True
+            self._pause_reading()
+            host.on_room.append(self._has_room)
+
+    def _has_room(self) -> None:
+        self._crowded = False
+        self._resume_reading()
+
+    def _pause_reading(self) -> None:
+        if self._transport is not None:
+            self._transport.pause_reading()
 
     def _resume_reading(self) -> None:
-        if self._transport is not None and not self.congested and not self._silent:
+        """Read on, unless there is another reason not to."""
+        waits = self.congested or self._silent or self._behind or self._crowded
+        if self._transport is not None and not waits:
             self._transport.resume_reading()
 
     # -- bounds ------------------------------------------------------------------------

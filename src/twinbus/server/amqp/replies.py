@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from twinbus.server.amqp.connection import ServerConnection
     from twinbus.wire.session import Session
 
+# The node that is asked, how its reply link is named, that name, and the session of the
+# link; None for any session.
+ReplyKey = tuple[str, str, str | None, "Session | None"]
+
 
 def wire_error(error: TwinbusError) -> Error:
     """An error as it goes over the wire."""
@@ -56,6 +60,8 @@ class ReplyNode(Node):
         self._waiting: deque[bytes] = deque()
         # Replies are never settled by the Python SDK.
         link.settled_by_us = True
+        for each in _reply_keys(self):
+            connection.reply_nodes.setdefault(each, {})[self] = None
 
     def send(self, payload: bytes) -> None:
         """Send a reply now, or when the client has given credit."""
@@ -89,28 +95,44 @@ class ReplyNode(Node):
         """The link is gone."""
         self.connection.reply_bytes -= sum(map(len, self._waiting))
         self._waiting.clear()
+        nodes = self.connection.reply_nodes
+        for each in _reply_keys(self):
+            if each in nodes:
+                nodes[each].pop(self, None)
+                if not nodes[each]:
+                    del nodes[each]
 
 
 def reply_node(
     connection: ServerConnection, session: Session, key: str, reply_to: str | None
 ) -> ReplyNode | None:
     """The link that a reply goes to: by target, by name, or the same session's."""
-    found = [
-        link.owner
-        for other in connection.engine.sessions.values()
-        for link in other.links.values()
-        if isinstance(link.owner, ReplyNode) and link.owner.key == key
-    ]
+    asked: list[ReplyKey] = []
     if reply_to is not None:
-        named = [node for node in found if _target_address(node.link) == reply_to]
-        named = named or [node for node in found if node.link.name == reply_to]
-        same = [node for node in named if node.link.session is session]
-        if same or named:
-            return (same or named)[0]
-    same = [node for node in found if node.link.session is session]
-    return same[0] if same else None
+        asked += [
+            (key, form, reply_to, where)
+            for form in ("address", "name")
+            for where in (session, None)
+        ]
+    for each in (*asked, (key, "any", None, session)):
+        nodes = connection.reply_nodes.get(each)
+        if nodes:
+            return next(iter(nodes))
+    return None
 
 
 def _target_address(link: Link) -> str | None:
     target = link.peer_attach.target
     return target.address if isinstance(target, Target) else None
+
+
+def _reply_keys(node: ReplyNode) -> list[ReplyKey]:
+    """All that a request may say to have its reply on that link."""
+    link = node.link
+    words = {"address": _target_address(link), "name": link.name}
+    named: list[ReplyKey] = [
+        (node.key, form, word, where)
+        for form, word in words.items()
+        for where in (link.session, None)
+    ]
+    return [*named, (node.key, "any", None, link.session)]
