@@ -260,7 +260,7 @@ BAD_INPUT = (
     (("send-down", "c"), "There is no entity 'c'."),
     (("storage-full", "7"), "There is no shard '7'. This namespace has one: 0."),
     (("refuse", "a"), "refuse is for the namespace."),
-    (("send-down", "a", "--for", "0"), "seconds must be above 0"),
+    (("send-down", "a", "--for", "0"), "--for 0 must be above 0"),
     (("send-down", "a", "--for", "inf"), "at most 86400"),
     (("send-down", "a", "--for", "soon"), "--for soon"),
     (("send-down", "a", "--share", "2"), "share must be above 0, and at most 1."),
