@@ -65,6 +65,8 @@ test-tools: | system
 	command -v faketime >/dev/null || missing="$$missing faketime"; \
 	command -v node >/dev/null || missing="$$missing nodejs"; \
 	command -v npm >/dev/null || missing="$$missing npm"; \
+	ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || \
+		missing="$$missing postgresql"; \
 	$(PYTHON) -c 'import ctypes; ctypes.CDLL("libqpid-proton.so.11")' 2>/dev/null || \
 		missing="$$missing libqpid-proton11"; \
 	if [ -n "$$missing" ]; then $(call debian,$$missing); fi
