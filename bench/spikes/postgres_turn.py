@@ -27,7 +27,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -121,6 +121,30 @@ def running(folder: Path, delay_ms: int = 0) -> Iterator[Server]:
     try:
         where = f"host={folder} user={_USER} dbname=postgres"
         _answers(where, server)
+        yield Server(where, server.pid)
+    finally:
+        server.send_signal(signal.SIGINT)
+        server.wait()
+
+
+@contextmanager
+def standby(folder: Path, primary: Server) -> Iterator[Server]:
+    """Run a standby that every synced commit of the primary waits for."""
+    data = str(folder / "standby")
+    command = [str(_binaries() / "pg_basebackup"), "-d", primary.where]
+    if _start([*command, "-D", data, "-R", "-c", "fast"], folder).wait() != 0:
+        raise SystemExit("pg_basebackup failed.")
+    settings = ["-c", "listen_addresses=", "-c", f"unix_socket_directories={data}"]
+    server = _start([str(_binaries() / "postgres"), "-D", data, *settings], folder)
+    try:
+        where = f"host={data} user={_USER} dbname=postgres"
+        _answers(where, server)
+        with psycopg.connect(primary.where, autocommit=True) as db:
+            db.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+            db.execute("SELECT pg_reload_conf()")
+            state = "SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'"
+            while db.execute(state).fetchone() is None:
+                time.sleep(0.1)
         yield Server(where, server.pid)
     finally:
         server.send_signal(signal.SIGINT)
@@ -454,13 +478,18 @@ def _end_holder(where: str) -> str:
     return f"the idle timeout did nothing, {len(ended)} session ended, then a commit"
 
 
-def crash(shape: type[RowLock]) -> str:
-    """End PostgreSQL at once under load, and look for what was answered."""
+def crash(shape: type[RowLock], *, promote: bool) -> str:
+    """End PostgreSQL at once under load, and look for what was answered.
+
+    It is started again, or its synchronous standby is promoted.
+    """
     fork = multiprocessing.get_context("fork")
     # What each process was answered: two that send, one that takes.
     answered = fork.Array("q", 3)
-    with cluster() as folder:
+    with cluster() as folder, ExitStack() as stack:
         with running(folder) as server:
+            if promote:
+                second = stack.enter_context(standby(folder, server))
             _fill(server.where, 10)
             children = [
                 fork.Process(target=_until_the_end, args=(shape, folder, answered, at))
@@ -472,15 +501,19 @@ def crash(shape: type[RowLock]) -> str:
             os.kill(server.pid, signal.SIGQUIT)
             for child in children:
                 child.join()
-        with running(folder) as server, psycopg.connect(server.where) as db:
+        after = second if promote else stack.enter_context(running(folder))
+        with psycopg.connect(after.where, autocommit=True) as db:
+            if promote:
+                db.execute("SELECT pg_promote()")
             last, head = db.execute(
                 "SELECT last, head FROM turn ORDER BY number DESC LIMIT 1"
             ).fetchone()
             (rows,) = db.execute("SELECT count(*) FROM message").fetchone()
     sent, taken = 10 + answered[0] + answered[1], answered[2]
     assert rows == last - head
+    how = "promotion" if promote else "crash"
     return (
-        f"crash of {shape.__name__}: lost {max(sent - last, 0)} of {sent} sent, "
+        f"{how}, {shape.__name__}: lost {max(sent - last, 0)} of {sent} sent, "
         f"{max(taken - head, 0)} of {taken} taken ones are there again"
     )
 
@@ -515,8 +548,9 @@ def scenes() -> None:
         print(scene(server, stale_owner, _take_over), flush=True)
         print(scene(server, stopped_in_turn, _next_turn), flush=True)
         print(scene(server, stopped_reading, _end_holder), flush=True)
-    for shape in (RowLock, EarlyRelease, NeverSynced):
-        print(crash(shape), flush=True)
+    for promote in (False, True):
+        for shape in (RowLock, EarlyRelease, NeverSynced):
+            print(crash(shape, promote=promote), flush=True)
 
 
 def main() -> None:
