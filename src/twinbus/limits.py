@@ -43,12 +43,12 @@ HANDSHAKE_SECONDS_MAX = 10
 # each costs memory that 64 KiB of bytes would multiply by sixty.
 HANDSHAKE_SESSIONS_MAX = 8
 HANDSHAKE_LINKS_MAX = 8
-# Refused tokens of one address: this many at once ...
+# Refused tokens of one address that are explained and logged: this many at once ...
 TOKEN_FAILURES_MAX = 10
 # ... and then so many a second. A key has 256 bits; this is against noise.
 TOKEN_FAILURES_PER_SECOND = 1
-# Addresses whose failures are remembered; 10,000 cost about 2 MiB.
-TOKEN_FAILURE_ADDRESSES_MAX = 10_000
+# Addresses whose buckets are remembered; 10,000 cost about 2 MiB.
+BUCKET_ADDRESSES_MAX = 10_000
 
 # -- tokens and keys ---------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The buckets behind refused tokens: by address, bounded, paid by time alone."""
+"""Refused tokens: counted by address, bounded, paid by time alone."""
 
 from __future__ import annotations
 
@@ -46,6 +46,27 @@ def test_only_refused_tokens_are_counted() -> None:
     assert fail(failures, "192.0.2.1") == "no"
 
 
+def test_what_is_proved_passes_after_any_number_of_failures() -> None:
+    failures = Failures()
+    for _ in range(100):
+        fail(failures, "192.0.2.1")
+
+    with failures.counted("192.0.2.1", NOW_MS):
+        proved = True
+
+    assert proved
+
+
+def test_failures_beyond_the_limit_are_not_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    failures = Failures()
+    for _ in range(100):
+        fail(failures, "192.0.2.1")
+
+    assert len(caplog.records) == limits.TOKEN_FAILURES_MAX
+
+
 def test_failures_are_counted_by_address() -> None:
     failures = Failures()
     for _ in range(11):
@@ -77,19 +98,19 @@ def test_a_clock_set_back_does_not_reset_failures() -> None:
 def test_the_number_of_addresses_is_bounded(
     monkeypatch: pytest.MonkeyPatch, extra: int
 ) -> None:
-    monkeypatch.setattr(limits, "TOKEN_FAILURE_ADDRESSES_MAX", 50)
+    monkeypatch.setattr(limits, "BUCKET_ADDRESSES_MAX", 50)
     failures = Failures()
 
     for number in range(50 + extra):
         fail(failures, f"192.0.2.{number}")
 
-    assert len(failures) == min(50 + extra, 50)
+    assert len(failures._buckets) == min(50 + extra, 50)
 
 
 def test_addresses_without_recent_failures_are_forgotten_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(limits, "TOKEN_FAILURE_ADDRESSES_MAX", 2)
+    monkeypatch.setattr(limits, "BUCKET_ADDRESSES_MAX", 2)
     failures = Failures()
     fail(failures, "192.0.2.1", NOW_MS - 5000)
     for _ in range(10):

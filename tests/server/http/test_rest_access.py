@@ -16,7 +16,6 @@ from tests.server.http.rest_site import (
     serving,
     signed,
 )
-from twinbus import limits
 
 
 @pytest.fixture
@@ -122,13 +121,11 @@ async def test_a_signature_is_accepted_as_a_bearer_token(site: RestSite) -> None
     assert (await site.ask("POST", "/q/messages", header)).status == 201
 
 
-async def test_repeated_failures_of_an_address_delay_it(site: RestSite) -> None:
+async def test_failures_of_an_address_do_not_lock_out_its_right_key(
+    site: RestSite,
+) -> None:
     wrong = {"Authorization": signed(name="unknown")}
-    for _ in range(limits.TOKEN_FAILURES_MAX):
-        await site.ask("POST", "/q/messages", wrong)
+    for _ in range(45):
+        assert (await site.ask("POST", "/q/messages", wrong)).status == 401
 
-    refused = await site.ask("POST", "/q/messages")
-    site.advance(60_000)
-    right = await site.ask("POST", "/q/messages")
-
-    assert (refused.status, right.status) == (401, 201)
+    assert (await site.ask("POST", "/q/messages")).status == 201
