@@ -47,6 +47,13 @@ HANDSHAKE_LINKS_MAX = 8
 TOKEN_FAILURES_MAX = 10
 # ... and then so many a second. A key has 256 bits; this is against noise.
 TOKEN_FAILURES_PER_SECOND = 1
+# Requests of one address over HTTP without a valid claim, such as those of monitors for
+# `/health`: this many at once ...
+STRANGER_REQUESTS_MAX = 100
+# ... and then so many a second. One costs about 0.3 ms of a core: 2 % are theirs.
+STRANGER_REQUESTS_PER_SECOND = 50
+# What `Retry-After` says to an address that has used them up.
+STRANGER_RETRY_AFTER_SECONDS = 1
 # Addresses whose buckets are remembered; 10,000 cost about 2 MiB.
 BUCKET_ADDRESSES_MAX = 10_000
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from twinbus import limits
+from twinbus.server.access.buckets import Buckets
 from twinbus.server.access.failures import Failures
 from twinbus.server.broker.faults import FaultKind
 from twinbus.server.broker.host import Host
@@ -77,6 +78,12 @@ class NamespacePort:
     switchboard: Switchboard | None = None
     # Tokens that were refused.
     failures: Failures = field(default_factory=Failures)
+    # Requests without a valid claim, over HTTP.
+    strangers: Buckets = field(
+        default_factory=lambda: Buckets(
+            limits.STRANGER_REQUESTS_MAX, limits.STRANGER_REQUESTS_PER_SECOND
+        )
+    )
 
     def admit(self, address: str) -> str | None:
         """Why one more connection from there is too many; None if it is not.

@@ -25,6 +25,7 @@ from twinbus.server.access.jwt import BearerTokens, claim_from
 from twinbus.server.access.port import NamespacePort
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.placement import find_entity, rules_of
+from twinbus.server.http.strangers import count_request
 
 _BEARER = "bearer "
 
@@ -94,14 +95,19 @@ def _proved(
 ) -> Claim:
     """Prove the credential of a request.
 
-    Failures count for the client's address, as those on a connection do.
+    Failures count for the client's address, as those on a connection do. Too many of
+    them are `TooManyRequests`.
     """
     header = request.headers.get("authorization", "")
     if not header:
         raise Unauthorized("The request has no Authorization header.")
     address = request.client.host if request.client else ""
-    with port.failures.counted(address, now.steady_ms):
-        return claim_in(header, asked, Door.of(port, host), now.wall_ms // 1000)
+    try:
+        with port.failures.counted(address, now.steady_ms):
+            return claim_in(header, asked, Door.of(port, host), now.wall_ms // 1000)
+    except Unauthorized:
+        count_request(port, request.scope)
+        raise
 
 
 def credential_in(header: str) -> str:

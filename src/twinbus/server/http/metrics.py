@@ -33,6 +33,7 @@ from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
 from twinbus.server.http.auth import Asked, admitted
 from twinbus.server.http.cached import Cached
+from twinbus.server.http.strangers import TooManyRequests, refusal
 from twinbus.store.base import Store
 
 _NAMESPACE = EntityPath("")
@@ -238,6 +239,8 @@ def metrics_route(port: NamespacePort) -> Route:
     async def answer(request: Request) -> Response:
         try:
             _admit(port, request)
+        except TooManyRequests as error:
+            return refusal(error)
         except Unauthorized as error:
             return PlainTextResponse(f"{error.text}\n", 401)
         return Response(await scrapes.text(), headers={"Content-Type": _TYPE})

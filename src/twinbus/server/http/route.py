@@ -31,6 +31,7 @@ from twinbus.server.access.port import NamespacePort
 from twinbus.server.broker import answers
 from twinbus.server.broker.host import Host
 from twinbus.server.http.auth import Asked, admitted
+from twinbus.server.http.strangers import TooManyRequests, refusal
 
 _AUTHORITY = re.compile(r"[A-Za-z0-9._\-\[\]:]{1,255}")
 # Where the scope of a request has what the path function returned.
@@ -81,6 +82,8 @@ class Exchange(abc.ABC):
         except ClientDisconnect:
             # It is not sent: the client is gone.
             return Response(status_code=400)
+        except TooManyRequests as error:
+            return refusal(error)
         except TwinbusError as error:
             return self.refusal(error)
 

@@ -30,6 +30,7 @@ from twinbus.server.http.faults import faults_route
 from twinbus.server.http.health import health_route
 from twinbus.server.http.metrics import metrics_route
 from twinbus.server.http.rest.route import HEADERS_AS_SENT, RestRoute
+from twinbus.server.http.strangers import PacedStrangers
 from twinbus.server.http.upkeep import upkeep_route
 from twinbus.server.http.websocket import WebSocketProtocol
 
@@ -244,9 +245,10 @@ class HttpServer:
         return _Http(config, self._state, app_state, self._timeouts)
 
     def _load(self) -> Config:
+        # The last one takes every path that the others leave.
+        surfaces = Starlette(routes=[*self.routes, admin_route(self._port)])
         self._config = Config(
-            # The last one takes every path that the others leave.
-            Starlette(routes=[*self.routes, admin_route(self._port)]),
+            PacedStrangers(self._port, surfaces),
             http=_Http,
             ws=WebSocketProtocol,
             lifespan="off",
