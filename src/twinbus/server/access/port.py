@@ -67,6 +67,8 @@ class NamespacePort:
     hosts: dict[str, Host] = field(default_factory=dict)
     # The ports for HTTP of each namespace of the process, by kind.
     http_ports: dict[Host, dict[str, int]] = field(default_factory=dict)
+    # Host names by which clients may ask for it, beside those of loopback.
+    own_names: frozenset[str] = frozenset()
     connections: set[Admitted] = field(default_factory=set)
     # Connections by remote address; loopback is not counted.
     by_address: Counter[str] = field(default_factory=Counter)

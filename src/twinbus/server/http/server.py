@@ -27,6 +27,7 @@ from twinbus import limits
 from twinbus.server.access.port import NamespacePort
 from twinbus.server.http.admin.route import admin_route
 from twinbus.server.http.faults import faults_route
+from twinbus.server.http.head import HeadRefused, check_head
 from twinbus.server.http.health import health_route
 from twinbus.server.http.metrics import metrics_route
 from twinbus.server.http.rest.route import HEADERS_AS_SENT, RestRoute
@@ -40,16 +41,26 @@ log = logging.getLogger("twinbus.http")
 class _Reader(h11.Connection):
     """Reads requests, and remembers how they spelled the names of their headers."""
 
-    def __init__(self, state: dict[str, Any]) -> None:
+    def __init__(self, state: dict[str, Any], port: NamespacePort) -> None:
         # Properties of messages are headers; before a claim no peer may send more.
         super().__init__(h11.SERVER, limits.HANDSHAKE_BYTES_MAX)
         self._state = state
+        self._port = port
+        # Why a request is refused, and whether its answer has no body.
+        self.refused: HeadRefused | None = None
+        self.is_head = False
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA | h11.PAUSED]:
         """The next part of a request."""
         event = super().next_event()
         if isinstance(event, h11.Request):
             self._state[HEADERS_AS_SENT] = event.headers.raw_items()
+            self.is_head = event.method == b"HEAD"
+            try:
+                check_head(event, self._port)
+            except HeadRefused as error:
+                self.refused = error
+                raise
         return event
 
 
@@ -91,7 +102,8 @@ class _Http(H11Protocol):
         timeouts: HttpTimeouts | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state)
-        self.conn = _Reader(app_state)
+        self._reader = _Reader(app_state, app_state["port"])
+        self.conn = self._reader
         self._timeouts = timeouts or HttpTimeouts()
         self._expected = _Expected.NOTHING
         self._expected_since = 0.0
@@ -135,6 +147,28 @@ class _Http(H11Protocol):
         """The WebSocket protocol takes the socket and its deadlines over."""
         self._expect(_Expected.NOTHING)
         super().handle_websocket_upgrade(event)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse a request whose head cannot be used; the connection closes."""
+        refused = self._reader.refused
+        if refused is None:
+            super().send_400_response(msg)
+            return
+        body = f"{refused}\n".encode()
+        headers = {
+            "Content-Type": "text/plain; charset=utf-8",
+            "Content-Length": str(len(body)),
+            "Connection": "close",
+        }
+        head = h11.Response(
+            status_code=refused.error_status_hint, headers=list(headers.items())
+        )
+        answer = [head, h11.Data(data=body), h11.EndOfMessage()]
+        if self._reader.is_head:
+            del answer[1]
+        for event in answer:
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     def on_response_complete(self) -> None:
         """An answer was written; the next request may be here already."""
@@ -241,7 +275,10 @@ class HttpServer:
     def protocol(self) -> asyncio.Protocol:
         """A protocol for a new connection."""
         config = self._config or self._load()
-        app_state: dict[str, Any] = {"connect": lambda: self._connect(self._port)}
+        app_state: dict[str, Any] = {
+            "connect": lambda: self._connect(self._port),
+            "port": self._port,
+        }
         return _Http(config, self._state, app_state, self._timeouts)
 
     def _load(self) -> Config:

@@ -150,6 +150,7 @@ class Server:
             }
             for port in self.ports.values():
                 port.hosts, port.http_ports = hosts, http_ports
+                port.own_names = self._own_names()
             for name in self.ports:
                 self._listen(name)
             if listener.HTTP_KINDS & set(self.options.listen.first_ports):
@@ -258,6 +259,15 @@ class Server:
             for name, sockets in self._bound.items()
             for kind, bound in sockets.items()
         }
+
+    def _own_names(self) -> frozenset[str]:
+        """The names of this server that the operator has given."""
+        given = [self.options.listen.host]
+        if self.options.tls is not None:
+            given += self.options.tls.hosts
+        for name in self.ports:
+            given += [name, f"{name}.servicebus.windows.net"]
+        return frozenset(name.lower() for name in given)
 
     def _ready(self) -> dict[str, Any]:
         namespaces = {name: self._ready_namespace(name) for name in self.ports}
