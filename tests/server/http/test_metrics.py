@@ -200,6 +200,21 @@ async def test_remote_scrapers_need_the_right_to_read_the_namespace(
     assert opened == is_open
 
 
+@pytest.mark.parametrize(
+    "header", ["X-Forwarded-For", "x-forwarded-proto", "X-Forwarded-Host", "Forwarded"]
+)
+async def test_a_proxy_on_this_machine_does_not_open_the_metrics(
+    site: RestSite, header: str
+) -> None:
+    forwarded = {header: "for=203.0.113.7", "Authorization": ""}
+
+    refused = await site.ask("GET", "/metrics", forwarded)
+    signed_in = await site.ask("GET", "/metrics", {header: "for=203.0.113.7"})
+
+    assert (refused.status, signed_in.status) == (401, 200)
+    assert b"twinbus_" not in refused.body
+
+
 def test_a_value_falls_into_the_first_range_that_holds_it() -> None:
     histogram = Histogram((1, 2, 5))
     for value in (0, 1, 1.5, 2, 5, 5.1, 100):

@@ -6,7 +6,8 @@ turn, all at once; the text is written in a thread and serves all scrapes of a s
 so that it costs clients of a namespace with many entities no wait.
 
 Names of entities are not public, so a remote scraper needs the right to read the
-namespace; one on the same machine does not.
+namespace (Manage); one on the same machine does not. A request that a proxy has
+forwarded comes from elsewhere, also if the proxy runs on this machine.
 """
 
 from __future__ import annotations
@@ -250,7 +251,11 @@ def metrics_route(port: NamespacePort) -> Route:
 
 def _admit(port: NamespacePort, request: Request) -> None:
     client = request.client
-    if client is not None and is_loopback(client.host):
+    is_forwarded = any(
+        name == "forwarded" or name.startswith("x-forwarded-")
+        for name in request.headers
+    )
+    if client is not None and is_loopback(client.host) and not is_forwarded:
         return
     authority = request.headers.get("host", "")
     asked = Asked(Operation.READ_NAMESPACE, _NAMESPACE, "metrics", authority)
