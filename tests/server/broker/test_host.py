@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from twinbus.clock import ManualClock, Now
-from twinbus.errors import StoreFault
+from twinbus.errors import Bug, StoreFault
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
@@ -82,4 +82,22 @@ async def test_store_that_fails_at_the_end_of_a_turn_stops_and_recovers() -> Non
     await host.try_recover()
 
     await host.run(nothing)
+    await host.close()
+
+
+async def test_an_unexpected_error_of_a_turn_tells_clients_no_path(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = WatchedStore.memory()
+    host = Host(Namespace("contoso", store), ManualClock())
+
+    def commit() -> None:
+        raise OSError(28, "No space left on device", "/srv/data/contoso")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "commit", commit)
+        with pytest.raises(Bug) as refused:
+            await host.run(nothing)
+
+    assert refused.value.text == "The server failed (OSError). Its log says more."
     await host.close()

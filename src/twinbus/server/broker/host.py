@@ -314,7 +314,8 @@ class Host:
         except Exception as error:
             log.exception("a turn of %s failed", self.namespace.name)
             self._note_failure(error)
-            await self._undo(Bug(f"{type(error).__name__}: {error}"), submissions)
+            text = f"The server failed ({type(error).__name__}). Its log says more."
+            await self._undo(Bug(text), submissions)
             # All wants are looked at again; not at once, in case it fails again.
             self._to_serve.update(dict.fromkeys(self._wants))
             self._loop.call_later(limits.TICK_SECONDS_MIN, self.wake)

@@ -30,18 +30,18 @@ _FULL = (
     "Free some space; the server goes on by itself."
 )
 _READ_ONLY = (
-    "{where} cannot be written to ({text}). Make the disk writable; the server goes on "
-    "by itself."
+    "It is not possible to write to {where} ({text}). Make the disk writable; the "
+    "server goes on by itself."
 )
 _DISK = (
     "The disk failed under {where} ({text}). It is unknown what it holds now, so the "
     "server does not go on. Check the disk, then restart."
 )
 _CORRUPT = (
-    "{where} is damaged ({text}). It was left as it is. Restore a backup, or choose "
-    "another --data."
+    "There is damage in {where} ({text}). It was left as it is. Restore a backup, or "
+    "choose another --data."
 )
-_OTHER = "The database {where} failed ({text}). Nothing of this was accepted."
+_OTHER = "There was an error in {where} ({text}). Nothing of this was accepted."
 
 # By result code: the text, and whether the store may come back by itself.
 _FAULTS = {
@@ -60,9 +60,11 @@ class SqliteFile:
     """An open database file, or one in memory."""
 
     def __init__(self, folder: Path | None) -> None:
-        self.where = (
+        self.path = (
             "the database in memory" if folder is None else str(folder / FILE_NAME)
         )
+        # In texts: the operator who opens it reads them, and later clients do.
+        self.where = self.path
         self.recoverable = True
         # Rehearsed; see `strike`.
         self.disk_fault: DiskFault | None = None
@@ -96,6 +98,10 @@ class SqliteFile:
             connection.close()
             raise
         return connection
+
+    def opened(self) -> None:
+        """It is in use: from now on texts name no path of the server."""
+        self.where = "the database of the namespace"
 
     def fault(self, error: sqlite3.Error) -> StoreFault:
         """Say what an error means, and remember whether it may pass."""

@@ -22,6 +22,7 @@ Knows nothing of the reasons for a move: those are in the modules that build on 
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial, wraps
@@ -42,6 +43,8 @@ from twinbus.store.base import (
 from twinbus.store.queries import load
 from twinbus.store.sqlite.containers import Containers
 from twinbus.store.sqlite.file import SqliteFile
+
+log = logging.getLogger("twinbus.store")
 
 _SQL = load("sqlite", "messages", "locks", "sessions", "quarantine")
 
@@ -154,6 +157,9 @@ class Rows:
         return self._stop(error)
 
     def _stop(self, error: sqlite3.Error) -> StoreFault:
+        if self._fault is None:
+            # Clients read the text of the fault; the path is for the operator alone.
+            log.error("%s failed: %s", self._file.path, error)
         self._fault = self._file.fault(error)
         return self._fault
 

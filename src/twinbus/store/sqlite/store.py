@@ -54,7 +54,9 @@ class SqliteStore(EntityRows, Sessions, Times, Auditing):
     @classmethod
     def _on(cls, file: SqliteFile, new_nonce: Callable[[], int]) -> Self:
         try:
-            return cls(file, new_nonce)
+            store = cls(file, new_nonce)
         except sqlite3.Error as error:
             file.close()
             raise file.fault(error) from error
+        file.opened()
+        return store
