@@ -6,6 +6,7 @@
     ├── BusyError        try again later
     ├── FaultOn          a fault is rehearsed; see `twinbus fault`
     ├── RemoteError      a client was told no by its server; the condition says why
+    ├── StorageFull      the disk has no space for messages; receive some, or free some
     ├── StoreFault       the namespace stops accepting; a failed sync is never retried
     └── Bug              an assertion; the process should crash
 
@@ -179,6 +180,15 @@ class BusyError(TwinbusError):
 
 class FaultOn(TwinbusError):
     """A fault is rehearsed: this fails on purpose."""
+
+
+class StorageFull(TwinbusError):
+    """The disk of the server is nearly full. It accepts no messages until some were \
+received or deleted, or the operator frees space."""
+
+    # As a broken service, not as a full entity: the sender cannot act on it, and a pair
+    # must fail over.
+    condition = "amqp:internal-error"
 
 
 class StoreFault(TwinbusError):

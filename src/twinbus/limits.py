@@ -403,6 +403,10 @@ SQLITE_CACHE_KIB = 32_000
 SQLITE_PROGRESS_STEPS = 10_000
 # A backup program may hold the file for a moment.
 SQLITE_BUSY_SECONDS = 1.0
+# The reserve of a store on disk: this much, and at most this part of the disk. It holds
+# a log of 32 MiB, and what the rows of locks need while a full queue is emptied.
+RESERVE_BYTES_MAX = 128 * 1024 * 1024
+RESERVE_PART_OF_DISK = 20
 # What `recover` writes to prove that there is space again.
 STORE_PROBE_BYTES = 64 * 1024
 # Messages in a row that are worth three statements of their own when they settle.

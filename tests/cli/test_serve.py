@@ -215,3 +215,18 @@ def test_a_file_of_keys_that_is_not_there_is_one_line_and_code_two(
 
     assert (result.code, result.out) == (2, "")
     assert f"{missing}: cannot be read" in result.err
+
+
+@pytest.mark.parametrize(
+    ("changes", "reserve_bytes"),
+    [
+        ({}, 128 << 20),
+        ({"reserve": 0}, 0),
+        ({"dev": True}, 0),
+        ({"dev": True, "reserve": 5}, 5),
+    ],
+)
+def test_a_reserve_is_kept_unless_it_is_for_development(
+    changes: dict[str, object], reserve_bytes: int
+) -> None:
+    assert options_from(given(**changes)).reserve_bytes == reserve_bytes

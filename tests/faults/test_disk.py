@@ -12,11 +12,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.faults.small_disk import fill, mounted
 from tests.server.raw import RawClient, RawServer, serving
 from twinbus.clock import Now
 from twinbus.core.entity import QueueDescription
@@ -55,12 +56,8 @@ async def _drain(client: RawClient, count: int) -> list[str]:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)]
-    subprocess.run(mount, check=True)
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+    with mounted(tmp_path / "disk", "3m") as folder:
+        yield folder
 
 
 def _grow(folder: Path) -> None:
@@ -121,20 +118,13 @@ async def test_what_was_accepted_before_the_disk_was_full_survives_a_restart(
         client.abort()
 
 
-def _fill(folder: Path) -> None:
-    """Leave not one byte on the disk of this folder."""
-    with suppress(OSError), (folder / "filler").open("wb", buffering=0) as filler:
-        while True:
-            filler.write(bytes(4096))
-
-
 async def test_a_full_disk_refuses_a_ping_like_a_send(small_disk: Path) -> None:
     """The ping comes first: no send has found out yet that the disk is full."""
     with ServerProcess(small_disk, {"queues": {"q": {}}}) as server:
         client = await RawClient.connect(server.ports["amqp"])
         sender = await _sender(client)
         assert isinstance(await client.send(sender, ping_message("s", "1")), Accepted)
-        _fill(small_disk)
+        fill(small_disk)
 
         ping = await client.send(sender, ping_message("s", "2"))
         send = await client.send(sender, _payload("m"))

@@ -97,6 +97,15 @@ MessageRate = Annotated[
     int | None,
     typer.Option(min=1, help="Messages per second that a namespace accepts."),
 ]
+Reserve = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        metavar="BYTES",
+        help="Disk space that each namespace keeps for receiving; 0 for none. "
+        "Otherwise 128 MiB or 5 % of the disk, and with --dev none.",
+    ),
+]
 JwtIssuer = Annotated[
     str | None,
     typer.Option(help="Accept bearer tokens of this issuer; needs --jwt-jwks."),
@@ -142,6 +151,7 @@ class ServeOptions:
     private_keys: list[Path]
     tls_hosts: list[str]
     message_rate: int | None
+    reserve: int | None = None
     faults: bool = False
     jwt_issuer: str | None = None
     jwt_jwks: Path | None = None
@@ -164,6 +174,7 @@ def serve(
     private_key: PrivateKeys = None,
     tls_host: TlsHosts = None,
     message_rate: MessageRate = None,
+    reserve: Reserve = None,
     faults: Rehearse = False,
     jwt_issuer: JwtIssuer = None,
     jwt_jwks: JwtJwks = None,
@@ -196,6 +207,7 @@ def serve(
         private_keys=private_key or [],
         tls_hosts=tls_host or [],
         message_rate=message_rate,
+        reserve=reserve,
         faults=faults,
         jwt_issuer=jwt_issuer,
         jwt_jwks=jwt_jwks,
@@ -235,6 +247,10 @@ def options_from(given: ServeOptions) -> ServerOptions:
     asked = {kind: port for kind, port in given.ports.items() if port is not None}
     # Any port without --dev says what is wanted; the defaults are for those who do not.
     ports = {**defaults, **asked} if given.dev or not asked else asked
+    reserve_bytes = given.reserve
+    if reserve_bytes is None:
+        # Tests and laptops have many folders, and their messages are not worth it.
+        reserve_bytes = 0 if given.dev else limits.RESERVE_BYTES_MAX
     pairs = zip(given.certificates, given.private_keys, strict=True)
     return ServerOptions(
         namespaces=_namespaces(given),
@@ -243,6 +259,7 @@ def options_from(given: ServeOptions) -> ServerOptions:
         dev=given.dev,
         tls=TlsOptions(tuple(pairs), tuple(given.tls_hosts)),
         message_rate=given.message_rate,
+        reserve_bytes=reserve_bytes,
         faults=given.faults,
         jwt=_jwt(given),
     )

@@ -273,6 +273,12 @@ class Store(Protocol):
         because it is unknown what the disk holds.
         """
 
+    def is_nearly_full(self) -> bool:
+        """Whether nothing should be added: what is left is for emptying the store.
+
+        Known as of the last commit, without a query.
+        """
+
     def rehearse(self, fault: DiskFault | None) -> None:
         """Let commits fail or wait from now on, as with that fault; None: no more."""
 

@@ -14,13 +14,16 @@ from twinbus.store.sqlite.file import FILE_NAME, read_setting
 from twinbus.store.sqlite.store import SqliteStore
 
 
-def open_store(folder: Path | None) -> Store:
+def open_store(folder: Path | None, reserve_bytes: int | None = None) -> Store:
     """Open the store in a folder, which is made if it is not there.
 
     Without a folder it is kept in memory and gone when it is closed. `ConfigError` if
-    the folder cannot be used or another process has it.
+    the folder cannot be used or another process has it. A server keeps a reserve of
+    disk space there, at most so many bytes; None leaves it as it is.
     """
-    return SqliteStore.memory() if folder is None else SqliteStore.open(folder)
+    if folder is None:
+        return SqliteStore.memory()
+    return SqliteStore.open(folder, reserve_bytes=reserve_bytes)
 
 
 def find_stores(data: Path) -> list[Path]:

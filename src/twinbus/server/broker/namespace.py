@@ -31,6 +31,7 @@ from twinbus.errors import (
     MessageTooLarge,
     PeerError,
     QuotaExceeded,
+    StorageFull,
     StoreFault,
 )
 from twinbus.server.broker import keys
@@ -183,6 +184,8 @@ class Namespace:
         self, entity: Entity, messages: Sequence[Incoming], turn: Turn
     ) -> None:
         """Refuse what may not be sent; changes nothing but the rate."""
+        if self.store.is_nearly_full():
+            raise StorageFull
         if self.faults is not None:
             self.faults.check_send(entity.key, messages)
         if not entity.description.status.can_send:
@@ -227,11 +230,8 @@ class Namespace:
 
     def limits_rate(self, entity: Entity) -> bool:
         """Whether each delivery to the entity may be refused by chance of time."""
-        return (
-            self.faults is not None
-            or entity.bucket is not None
-            or self._bucket is not None
-        )
+        given = (self.faults, entity.bucket, self._bucket)
+        return any(each is not None for each in given)
 
     def _name(self, messages: Sequence[Incoming]) -> None:
         """Give an id to messages that came without."""

@@ -1,9 +1,10 @@
 """Health: a message was sent and received within the last second.
 
 Owns the probe, a command like any other: it stores a message, locks it and completes
-it, and is answered after the commit. So a full disk, a stopped store and a commit that
-hangs are all reported. At most one probe waits at a time, and its answer serves all
-requests of a second. Faults that are rehearsed are named in every answer.
+it, and is answered after the commit. So a disk that is full or nearly so, a stopped
+store and a commit that hangs are all reported. At most one probe waits at a time, and
+its answer serves all requests of a second. Faults that are rehearsed are named in every
+answer.
 Knows nothing about what else the namespace holds.
 """
 
@@ -17,7 +18,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from twinbus import limits
-from twinbus.errors import Bug, TwinbusError
+from twinbus.errors import Bug, StorageFull, TwinbusError
 from twinbus.server.broker.faults import faults_on
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
@@ -32,6 +33,8 @@ _HEALTHY = {"status": "healthy", "message": "Service is healthy."}
 def _probe(namespace: Namespace, turn: Turn) -> None:
     """Send, receive and complete a message (`turn.Command`)."""
     store = namespace.store
+    if store.is_nearly_full():
+        raise StorageFull
     now = turn.now
     store.append(PROBE, [Record(b"", b"probe")], now)
     until_ms = now.steady_ms + limits.HEALTH_LOCK_MS

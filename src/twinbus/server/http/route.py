@@ -26,7 +26,7 @@ from starlette.types import Receive, Scope, Send
 from twinbus import limits
 from twinbus.core.names import EntityPath, parse_address
 from twinbus.core.rights import Claim
-from twinbus.errors import ArgumentError, CallerError, TwinbusError
+from twinbus.errors import ArgumentError, CallerError, StorageFull, TwinbusError
 from twinbus.server.access.port import NamespacePort
 from twinbus.server.broker import answers
 from twinbus.server.broker.host import Host
@@ -55,6 +55,8 @@ STATUSES = answers.STATUSES | {
     MethodNotAllowed: 405,
     PreconditionFailed: 412,
     BodyTooLarge: 413,
+    # Nothing was changed, and it may pass by itself.
+    StorageFull: 503,
 }
 
 

@@ -71,19 +71,27 @@ class ServerOptions:
     faults: bool = False
     # Messages and entities are gone when the server stops; for tests.
     in_memory: bool = False
+    # Disk space that is kept for receiving and deleting, for each namespace; 0: none.
+    reserve_bytes: int = 0
     # Sockets that another process has bound, as NAMESPACE.KIND (`handover.py`).
     sockets: Mapping[str, socket.socket] = field(default_factory=dict)
 
 
-def open_namespace(data: Path | None, name: str, rate: int | None = None) -> Namespace:
+def open_namespace(
+    data: Path | None,
+    name: str,
+    rate: int | None = None,
+    reserve_bytes: int | None = None,
+) -> Namespace:
     """Open a namespace's folder, which is made if it is not there.
 
     Without `data` it lives in memory. The caller closes its store. `ConfigError` if
-    another process has the folder.
+    another process has the folder. See `open_store` for the reserve.
     """
     names.check_namespace_name(name)
     # Names of hosts have no case, so neither do the folders.
-    store = open_store(None if data is None else data / name.lower())
+    folder = None if data is None else data / name.lower()
+    store = open_store(folder, reserve_bytes)
     try:
         return Namespace(name, store, rate=rate)
     except BaseException:
@@ -201,7 +209,8 @@ class Server:
         tokens = BearerTokens.load(jwt) if jwt else None
         rate = config.message_rate_per_second or self.options.message_rate
         data = None if self.options.in_memory else self.options.data
-        namespace = open_namespace(data, config.name, rate)
+        reserve_bytes = self.options.reserve_bytes
+        namespace = open_namespace(data, config.name, rate, reserve_bytes)
         try:
             namespace.dev_key = self.options.dev
             set_up(namespace, config, self._clock.now())

@@ -8,6 +8,7 @@ Knows nothing of messages.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import sqlite3
@@ -19,6 +20,7 @@ from twinbus.errors import ConfigError, StoreFault
 from twinbus.store.base import DiskFault
 from twinbus.store.migrations import pending
 from twinbus.store.queries import load
+from twinbus.store.sqlite.reserve import FileSpace, Reserve
 
 FILE_NAME = "messages.db"
 LOCK_NAME = "messages.lock"
@@ -59,7 +61,7 @@ _FAULTS = {
 class SqliteFile:
     """An open database file, or one in memory."""
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None, reserve_bytes: int | None = None) -> None:
         self.path = (
             "the database in memory" if folder is None else str(folder / FILE_NAME)
         )
@@ -70,7 +72,11 @@ class SqliteFile:
         self.disk_fault: DiskFault | None = None
         self._folder = folder
         self._lock_file = -1 if folder is None else _take_folder(folder)
+        # None: the folder is opened for a moment, by a command.
+        self._reserve: Reserve | None = None
         try:
+            if folder is not None and reserve_bytes is not None:
+                self._reserve = Reserve(folder, reserve_bytes)
             self.connection = self._connect()
         except sqlite3.Error as error:
             self._release_folder()
@@ -78,6 +84,27 @@ class SqliteFile:
         except BaseException:
             self._release_folder()
             raise
+        self.look()
+
+    @property
+    def is_nearly_full(self) -> bool:
+        """Whether nothing should be added, so that the store can be emptied."""
+        return self._reserve is not None and self._reserve.is_given_up
+
+    def look(self) -> None:
+        """Measure the space that is left; between transactions."""
+        if self._reserve is not None:
+            # What was committed is safe: a problem is one of the next transaction.
+            with contextlib.suppress(sqlite3.Error, OSError):
+                self._reserve.look(self._space)
+
+    def _space(self) -> FileSpace:
+        assert self._folder is not None
+        page_bytes = limits.SQLITE_PAGE_BYTES
+        (pages,) = self.connection.execute("PRAGMA page_count").fetchone()
+        (unused,) = self.connection.execute("PRAGMA freelist_count").fetchone()
+        written = (self._folder / FILE_NAME).stat().st_size
+        return FileSpace(max(pages * page_bytes - written, 0), unused * page_bytes)
 
     def _connect(self) -> sqlite3.Connection:
         if sqlite3.sqlite_version_info < SQLITE_VERSION_MIN:
@@ -92,7 +119,10 @@ class SqliteFile:
             cached_statements=512,
         )
         try:
-            _set_up(connection)
+            pages = limits.SQLITE_CHECKPOINT_PAGES
+            if self._reserve is not None and self._reserve.size_bytes:
+                pages = self._reserve.checkpoint_pages
+            _set_up(connection, pages)
             _migrate(connection, self.where)
         except BaseException:
             connection.close()
@@ -137,6 +167,8 @@ class SqliteFile:
             return None
         try:
             self.strike()
+            if self._reserve is not None:
+                self._reserve.make_room()
             self.connection.close()
             self.connection = self._connect()
             _probe(self.connection)
@@ -144,6 +176,7 @@ class SqliteFile:
             # Until the next try there is no connection that could be used by mistake.
             self.connection.close()
             return self.fault(error)
+        self.look()
         return None
 
     def close(self) -> None:
@@ -229,15 +262,15 @@ def _make_durable(folder: Path) -> None:
         os.close(parent)
 
 
-def _set_up(connection: sqlite3.Connection) -> None:
-    checkpoint_bytes = limits.SQLITE_CHECKPOINT_PAGES * limits.SQLITE_PAGE_BYTES
+def _set_up(connection: sqlite3.Connection, checkpoint_pages: int) -> None:
+    checkpoint_bytes = checkpoint_pages * limits.SQLITE_PAGE_BYTES
     for pragma in (
         # Only a database without tables takes the page size.
         f"page_size = {limits.SQLITE_PAGE_BYTES}",
         "journal_mode = WAL",
         # Each commit is synced. With NORMAL a power loss takes accepted messages.
         "synchronous = FULL",
-        f"wal_autocheckpoint = {limits.SQLITE_CHECKPOINT_PAGES}",
+        f"wal_autocheckpoint = {checkpoint_pages}",
         f"journal_size_limit = {2 * checkpoint_bytes}",
         f"cache_size = {-limits.SQLITE_CACHE_KIB}",
         "temp_store = MEMORY",

@@ -200,6 +200,10 @@ class Rows:
         self._containers.in_transaction = False
         self._containers.keep()
         self._set_back_from_ms = -FOREVER_MS
+        self._file.look()
+
+    def is_nearly_full(self) -> bool:
+        return self._file.is_nearly_full
 
     def rollback(self) -> None:
         """Undo the transaction, if there is one."""

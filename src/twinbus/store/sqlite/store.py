@@ -4,6 +4,7 @@ Puts the parts together; each keeps the rules that its header names, and the con
 in `base.py`. Read `rows.py` first: it has the rules that tie the rows together.
 
     file        the file, its one process, its faults
+    reserve     disk space that only receiving and deleting may use
     containers  counters in memory
     rows        the transaction, locks, and moves that the parts below share
     messages    append, lock, settle, peek        sessions  sessions
@@ -37,14 +38,19 @@ class SqliteStore(EntityRows, Sessions, Times, Auditing):
 
     @classmethod
     def open(
-        cls, folder: Path, *, new_nonce: Callable[[], int] = _random_nonce
+        cls,
+        folder: Path,
+        *,
+        reserve_bytes: int | None = None,
+        new_nonce: Callable[[], int] = _random_nonce,
     ) -> Self:
         """Open the store in a folder, which is made if it is not there.
 
         Costs the same at any depth. Raises `ConfigError` if the folder cannot be used,
-        is in use or is of a newer version, `StoreFault` if the file is damaged.
+        is in use or is of a newer version, `StoreFault` if the file is damaged. The
+        reserve is that of `reserve.py`; None leaves it as it is, 0 removes it.
         """
-        return cls._on(SqliteFile(folder), new_nonce)
+        return cls._on(SqliteFile(folder, reserve_bytes), new_nonce)
 
     @classmethod
     def memory(cls) -> Self:
