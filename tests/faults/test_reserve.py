@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -96,6 +99,21 @@ def test_consumers_empty_a_disk_that_is_full_of_messages(disk: Path) -> None:
         again, _ = send_until_refused(client)
         assert len(again) > len(accepted) // 2
         assert drain(client, len(again)) == again
+
+
+def test_a_disk_that_is_full_of_messages_can_be_purged(disk: Path) -> None:
+    with serve(disk) as server, client_of(server) as client:
+        accepted, _ = send_until_refused(client)
+
+        command = [sys.executable, "-m", "twinbus.cli.main", "namespace", "purge", "q"]
+        where = ["--connection-string", server.connection_string]
+        purged = subprocess.run(
+            [*command, "--yes", "--json", *where], check=True, capture_output=True
+        )
+
+        assert json.loads(purged.stdout) == {"purged": len(accepted)}
+        again, _ = send_until_refused(client)
+        assert len(again) > len(accepted) // 2
 
 
 def test_a_full_disk_is_told_to_pairs_pings_and_monitors(disk: Path) -> None:
