@@ -109,6 +109,12 @@ class ServerProcess:
         """Whether there is a process, however it feels."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def pid(self) -> int:
+        """The process id of the server, or of the program that it runs under."""
+        assert self._process is not None
+        return self._process.pid
+
     def start(self) -> Self:
         """Start it and wait until it is ready; does nothing if it runs."""
         if self.running:
