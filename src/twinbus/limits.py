@@ -96,6 +96,9 @@ SESSION_WINDOW_FRAMES = 5000
 # it, anything else that a client says. Some 10 ms.
 READ_WORK_MAX = 1000
 READ_WORK_OF_EVENT = 20
+# Frames in a row that say nothing to the server, such as heartbeats or the beginnings
+# of large messages, before it is asked whether others should have their go.
+QUIET_FRAMES_MAX = 50
 # A peer that does not read: this much is buffered, then nothing is read from it.
 WRITE_BUFFER_BYTES_MAX = 1024 * 1024
 # ... and after this long without progress it is closed.
@@ -201,6 +204,9 @@ DIAGNOSTICS_SECONDS_MAX = 1.0
 CREDIT_WINDOW = 1000
 # Deliveries that one receiver may hold without settling.
 UNSETTLED_PER_LINK_MAX = 2048
+# Ids of deliveries that a link remembers although they are settled: they are forgotten
+# together, which costs less than one by one.
+SETTLED_IDS_PER_LINK_MAX = 1024
 # A waiting "next session" without its own timeout.
 SESSION_WAIT_MS = 60_000
 

@@ -18,9 +18,11 @@ from twinbus.wire.events import (
     Drained,
     Ended,
     Flowed,
+    Passed,
+    Unsettled,
 )
-from twinbus.wire.frames import encode_frame, encode_transfer
-from twinbus.wire.link import LinkState
+from twinbus.wire.frames import HEARTBEAT, encode_frame, encode_transfer
+from twinbus.wire.link import Link, LinkState
 from twinbus.wire.performatives import (
     Accepted,
     Attach,
@@ -421,3 +423,51 @@ def test_a_disposition_over_everything_costs_no_more_than_what_is_there() -> Non
     assert isinstance(event, Disposed)
     assert [delivery.cookie for delivery in event.deliveries] == ["only"]
     assert not theirs.session.unsettled
+
+
+def test_a_link_knows_what_is_not_settled_on_it() -> None:
+    pair = Pair()
+    ours, theirs = pair.link("l", client_sends=False)
+    count = 3000
+    ours.grant(2 * count)
+    pair.run()
+    for number in range(count):
+        theirs.send(b"x", b"t", cookie=number)
+        # All but every tenth are settled at once.
+        if number % 10:
+            theirs.session.settle(number, number, Accepted())
+
+    assert [each.cookie for each in theirs.unsettled()] == list(range(0, count, 10))
+    # Ids that were settled are not kept for ever.
+    assert len(theirs._sent) == count // 10
+    # An id that another link uses by now is not this link's.
+    other = Link(theirs.session, "other", 1, True)
+    theirs.session.unsettled[0] = Unsettled(0, other, None)
+    assert len(theirs.unsettled()) == count // 10 - 1
+    theirs.session.drop_link(theirs)
+    assert list(theirs.session.unsettled.values()) == [Unsettled(0, other, None)]
+
+
+def test_who_waits_for_a_window_is_told_when_it_opens() -> None:
+    pair = Pair()
+    ours, theirs = pair.link("l", client_sends=False)
+    told: list[str] = []
+    theirs.session._peer_window = 0
+    theirs.session.write_transfer(b"", 0)
+    theirs.session.on_unblocked[lambda: told.append("session")] = None
+    pair.server.on_unblocked[lambda: told.append("connection")] = None
+
+    ours.session.write_flow(Flow())
+    pair.run()
+
+    assert told == ["session", "connection"]
+
+
+def test_frames_without_an_event_do_not_keep_the_caller() -> None:
+    pair = Pair()
+    pair.session()
+    count = limits.QUIET_FRAMES_MAX
+    pair.server.feed(HEARTBEAT * (count + 1))
+
+    assert pair.server.next_event() == Passed(count)
+    assert pair.server.next_event() is None

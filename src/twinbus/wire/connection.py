@@ -38,6 +38,7 @@ from twinbus.wire.events import (
     Event,
     Flowed,
     Opened,
+    Passed,
 )
 from twinbus.wire.frames import (
     AMQP_HEADER,
@@ -108,7 +109,9 @@ class Engine:
         self.blocked_bytes = 0
         # Parts of deliveries that the peer has not ended, of all links.
         self.assembly_bytes = 0
-        # Who waits until a session can write again; each is called once.
+        # Work that frames have made beyond one step each; who bounds it sets it back.
+        self.steps = 0
+        # Who waits until any session can write again; each is called once.
         self.on_unblocked: dict[Callable[[], None], None] = {}
         self._reader = FrameReader(limits.HANDSHAKE_FRAME_BYTES_MAX)
         self._reader.expect_header()
@@ -187,9 +190,13 @@ class Engine:
     # -- events ------------------------------------------------------------------
 
     def next_event(self) -> Event | None:
-        """The next thing the peer said; None when more bytes are needed."""
+        """The next thing the peer said; None when more bytes are needed.
+
+        Frames without an event do not keep the caller long: `Passed` says that there
+        may be more.
+        """
         next_item = self._reader.next
-        while True:
+        for _ in range(limits.QUIET_FRAMES_MAX):
             item = next_item()
             if item is None:
                 return None
@@ -203,6 +210,7 @@ class Engine:
                 event = self._take_frame(item)
             if event is not None:
                 return event
+        return Passed(limits.QUIET_FRAMES_MAX)
 
     def _take_frame(self, frame: Frame) -> Event | None:
         performative = frame.performative
@@ -369,6 +377,7 @@ class Engine:
         self.sessions_by_peer.pop(session.peer_channel, None)
         self._channels_free.append(session.channel)
         session.forget_all()
+        self.steps += len(session.links)
         return Ended(session, end.error)
 
     def _end_session(self, session: Session, condition: str, text: str) -> Event:

@@ -58,6 +58,12 @@ class Delivered:
         self.oversize = False
 
 
+class Passed(NamedTuple):
+    """So many frames were read that say nothing to the owner of the connection."""
+
+    frames: int
+
+
 class Flowed(NamedTuple):
     """The peer changed the credit of a link on which we send, or asks for an echo."""
 
@@ -122,6 +128,7 @@ Event = (
     | Begun
     | Attached
     | Delivered
+    | Passed
     | Flowed
     | Drained
     | Disposed

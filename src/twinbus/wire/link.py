@@ -16,6 +16,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from twinbus import limits
 from twinbus.wire.events import Delivered, Unsettled
 from twinbus.wire.frames import encode_transfer
 from twinbus.wire.performatives import Attach, Detach, Error, Flow, Transfer
@@ -46,6 +47,8 @@ class Link:
         "_assembly_held",
         "_assembly_parts",
         "_assembly_size",
+        "_sent",
+        "_sent_max",
         "credit",
         "credit_window",
         "delivery_count",
@@ -87,6 +90,10 @@ class Link:
         self._assembly_parts: list[bytes] = []
         self._assembly_size = 0
         self._assembly_held = 0
+        # Ids of what we sent, in order. Settled ones are taken out now and then, and
+        # not one by one.
+        self._sent: list[int] = []
+        self._sent_max = limits.SETTLED_IDS_PER_LINK_MAX
 
     # -- life --------------------------------------------------------------------
 
@@ -250,6 +257,10 @@ class Link:
         settled = self.settled_by_us
         if not settled:
             session.unsettled[delivery_id] = Unsettled(delivery_id, self, cookie)
+            sent = self._sent
+            sent.append(delivery_id)
+            if len(sent) > self._sent_max:
+                self._forget_settled()
         session.write_transfer(
             encode_transfer(
                 session.channel,
@@ -265,6 +276,19 @@ class Link:
             self,
         )
         return delivery_id
+
+    def unsettled(self) -> list[Unsettled]:
+        """What we sent here and is not settled, without a look at other links."""
+        self._forget_settled()
+        held = self.session.unsettled
+        found = [held[key] for key in self._sent]
+        # Ids begin anew: another link may have one by now.
+        return [entry for entry in found if entry.link is self]
+
+    def _forget_settled(self) -> None:
+        held = self.session.unsettled
+        self._sent = [key for key in self._sent if key in held]
+        self._sent_max = 2 * len(self._sent) + limits.SETTLED_IDS_PER_LINK_MAX
 
     def drained(self) -> None:
         """Answer a drain: what credit is left is used up."""

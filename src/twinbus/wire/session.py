@@ -14,7 +14,9 @@ never enforced: the Python SDK counts deliveries where the standard counts frame
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from enum import Enum
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from twinbus import limits
@@ -64,6 +66,7 @@ class Session:
         "links_by_peer",
         "next_delivery_in",
         "next_delivery_out",
+        "on_unblocked",
         "peer_channel",
         "state",
         "unsettled",
@@ -78,6 +81,7 @@ class Session:
         # Those that the peer was asked for and has not answered.
         self.asking: list[Link] = []
         self.links_by_peer: dict[int, Link] = {}
+        # A heap: the lowest comes first.
         self.handles_free: list[int] = []
         self.next_delivery_in = 0
         self.next_delivery_out = 0
@@ -85,6 +89,8 @@ class Session:
         self.frames_in = 0
         # Deliveries of ours that are not settled, by delivery id.
         self.unsettled: dict[int, Unsettled] = {}
+        # Who waits until transfers can be written again; each is called once.
+        self.on_unblocked: dict[Callable[[], None], None] = {}
         self._frames_out = 0
         self._frames_since_flow = 0
         self._peer_window = _UNKNOWN_WINDOW
@@ -122,9 +128,8 @@ class Session:
 
     def new_link(self, name: str, sends: bool) -> Link:
         """A link with the lowest free handle."""
-        handle = min(self.handles_free) if self.handles_free else len(self.links)
-        if self.handles_free:
-            self.handles_free.remove(handle)
+        free = self.handles_free
+        handle = heappop(free) if free else len(self.links)
         link = Link(self, name, handle, sends)
         self.links[handle] = link
         self.connection.link_count += 1
@@ -163,10 +168,11 @@ class Session:
         if link in self.asking:
             self.asking.remove(link)
         self.links_by_peer.pop(link.peer_handle, None)
-        self.handles_free.append(link.handle)
-        gone = [key for key, entry in self.unsettled.items() if entry.link is link]
-        for key in gone:
-            del self.unsettled[key]
+        heappush(self.handles_free, link.handle)
+        gone = link.unsettled()
+        self.connection.steps += len(gone)
+        for entry in gone:
+            del self.unsettled[entry.delivery_id]
 
     # -- writing -----------------------------------------------------------------
 
@@ -242,6 +248,7 @@ class Session:
         while self._blocked and self._peer_window > 0:
             frames, count, link = self._blocked.popleft()
             self.connection.blocked_bytes -= len(frames)
+            self.connection.steps += 1
             if link is not None and link.state is not LinkState.ATTACHED:
                 # The link is gone: it is dropped.
                 continue
@@ -249,7 +256,14 @@ class Session:
             self._frames_out = (self._frames_out + count) & _WRAP
             self.connection.write_bytes(frames)
         if was_blocked and not self._blocked:
-            self.connection.tell_unblocked()
+            self._tell_unblocked()
+
+    def _tell_unblocked(self) -> None:
+        waiting, self.on_unblocked = self.on_unblocked, {}
+        self.connection.steps += len(waiting)
+        for resume in waiting:
+            resume()
+        self.connection.tell_unblocked()
 
     def forget_all(self) -> None:
         """The session has ended: neither what waits nor what is half there goes on."""
@@ -260,7 +274,7 @@ class Session:
             gone = sum(len(frames) for frames, _, _ in self._blocked)
             self.connection.blocked_bytes -= gone
             self._blocked.clear()
-            self.connection.tell_unblocked()
+            self._tell_unblocked()
 
     def take_disposition(self, disposition: Disposition) -> Disposed | Answered:
         """Find the deliveries of ours that the peer speaks of."""
@@ -274,19 +288,26 @@ class Session:
         if first == last:
             entry = unsettled.get(first)
             found = [entry] if entry is not None else []
-        elif -1 < last - first <= len(unsettled):
-            found = [
-                unsettled[key] for key in range(first, last + 1) if key in unsettled
-            ]
-        elif first < last:
-            found = [e for key, e in unsettled.items() if first <= key <= last]
         else:
-            # The ids have begun anew in between, or make no sense.
-            span = (last - first) & _WRAP
-            span = span if span < _UNKNOWN_WINDOW else -1
-            found = [e for key, e in unsettled.items() if (key - first) & _WRAP <= span]
+            found = self._find_unsettled(first, last)
         settled = bool(disposition.settled)
         if settled:
             for entry in found:
                 del unsettled[entry.delivery_id]
         return Disposed(self, found, settled, disposition.state)
+
+    def _find_unsettled(self, first: int, last: int) -> list[Unsettled]:
+        """Those from first to last; ids begin anew after the largest."""
+        unsettled = self.unsettled
+        self.connection.steps += min((last - first) & _WRAP, len(unsettled))
+        if -1 < last - first <= len(unsettled):
+            return [
+                unsettled[key] for key in range(first, last + 1) if key in unsettled
+            ]
+        if first < last:
+            return [e for key, e in unsettled.items() if first <= key <= last]
+        span = (last - first) & _WRAP
+        if span >= _UNKNOWN_WINDOW:
+            # It runs backwards.
+            return []
+        return [e for key, e in unsettled.items() if (key - first) & _WRAP <= span]

@@ -78,7 +78,7 @@ def attach(connection: ServerConnection, link: Link) -> None:
 
 def _remember(node: Node, operation: Operation, path: EntityPath) -> None:
     """Note what the link needs, for when the claim ends or the entity goes."""
-    node.needed = (operation, path)
+    node.needs(operation, path)
     entity = find_entity(node.connection.host, path.key)
     if entity is not None:
         node.belongs_to(entity.id)
@@ -166,6 +166,6 @@ def _attach_coordinator(connection: ServerConnection, link: Link) -> None:
     needed = (Operation.COORDINATOR_LINK, EntityPath(""))
     connection.claims.allow(*needed)
     node = CoordinatorNode(connection, link)
-    node.needed = needed
+    node.needs(*needed)
     link.owner = node
     _accept_request_link(link)

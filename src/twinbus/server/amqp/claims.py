@@ -6,6 +6,7 @@ Rights default to none. Every decision goes through `core.rights.allowed`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from twinbus.core.names import CBS, EntityPath, parse_address
@@ -43,10 +44,18 @@ class Claims:
 
     def allow(self, operation: Operation, path: EntityPath) -> None:
         """Return if a live claim gives the right; else raise `Unauthorized`."""
-        allowed(self._by_audience.values(), operation, path, self._now_s())
+        allowed(self._around(path), operation, path, self._now_s())
         faults = self._connection.host.faults
         if faults is not None:
             faults.check_access(path.key)
+
+    def _around(self, path: EntityPath) -> list[Claim]:
+        """The claims whose audience may hold that path, however many there are."""
+        held = self._by_audience
+        if not path.scope_key:
+            return list(held.values())
+        audiences = accumulate(path.scope_key.split("/"), "{}/{}".format)
+        return [held[key] for key in ("", *audiences) if key in held]
 
     def put(self, audience: str, token: str) -> Claim:
         """Prove a token and keep its claim."""

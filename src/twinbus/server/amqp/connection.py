@@ -17,7 +17,7 @@ from twinbus.errors import LimitExceeded, PeerError, TwinbusError, Unauthorized
 from twinbus.server.access.port import NamespacePort
 from twinbus.server.amqp.attaching import answer_attach, attach
 from twinbus.server.amqp.claims import Claims
-from twinbus.server.amqp.node import Node
+from twinbus.server.amqp.node import Needed, Node
 from twinbus.server.amqp.receiving import ReceiveNode
 from twinbus.server.amqp.replies import ReplyKey, ReplyNode, UnreadBytes, wire_error
 from twinbus.server.amqp.transactions import Transactions
@@ -75,6 +75,8 @@ class ServerConnection(asyncio.Protocol):
         self._unread = UnreadBytes()
         # The links on which requests are answered, by what requests say of them.
         self.reply_nodes: dict[ReplyKey, dict[ReplyNode, None]] = {}
+        # All links by the right that they need.
+        self.needs: dict[Needed, dict[Node, None]] = {}
         self.peer = "?"
         self.address = ""
         self._loop = asyncio.get_running_loop()
@@ -85,6 +87,8 @@ class ServerConnection(asyncio.Protocol):
         # What was read is not taken in yet, or too much of it waits for a host.
         self._behind = False
         self._crowded = False
+        # The socket is gone.
+        self._lost = False
         self._trusted = False
         self._bytes_before_claim = 0
         self._received_at = self._loop.time()
@@ -129,7 +133,8 @@ class ServerConnection(asyncio.Protocol):
         except PeerError as error:
             log.warning("closing %s: %s", self.peer, error.text)
             self.close(wire_error(error))
-        self._work_off()
+        if not self._behind:
+            self._work_off()
 
     def _work_off(self) -> None:
         """Take in what the client has sent, and let other clients in between.
@@ -141,35 +146,43 @@ class ServerConnection(asyncio.Protocol):
         try:
             while left > 0 and (event := engine.next_event()) is not None:
                 if type(event) is Delivered:
-                    left -= 1
-                    self._deliver(event)
+                    left -= self._deliver(event)
                 else:
                     left -= limits.READ_WORK_OF_EVENT
                     self._handle(event)
+                left -= engine.steps
+                engine.steps = 0
         except PeerError as error:
             log.warning("closing %s: %s", self.peer, error.text)
             self.close(wire_error(error))
+        self.flush()
         if left <= 0 and engine.state is not ConnectionState.CLOSED:
-            self._behind = True
-            self._pause_reading()
+            if not self._behind:
+                self._behind = True
+                self._pause_reading()
             self._loop.call_soon(self._work_off)
         elif self._behind:
             self._behind = False
             self._resume_reading()
-        self.flush()
+            if self._lost:
+                self._leave()
 
-    def _deliver(self, delivery: Delivered) -> None:
-        """Hand a message to its node; one that cannot be read costs its link alone."""
+    def _deliver(self, delivery: Delivered) -> int:
+        """Hand a message to its node; one that cannot be read costs its link alone.
+
+        Returns the steps that it took.
+        """
         link = delivery.link
         node = link.owner
         if not isinstance(node, Node):
-            return
+            return 1
         try:
             node.on_delivery(delivery)
         except PeerError as error:
             log.warning("detaching a link of %s: %s", self.peer, error.text)
             link.detach(wire_error(error))
             self.close_link(link)
+        return node.delivery_steps
 
     def eof_received(self) -> bool:
         """The client will send no more."""
@@ -178,9 +191,7 @@ class ServerConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone; nothing more can be said to it."""
         del exc
-        self.port.leave(self, self.address)
-        unwatch_rules(self.host, self)
-        self.transactions.forget_all()
+        self._lost = True
         for timer in (
             self._claim_timer,
             self._idle_timer,
@@ -189,6 +200,14 @@ class ServerConnection(asyncio.Protocol):
         ):
             if timer is not None:
                 timer.cancel()
+        # What it has sent before is taken in all the same.
+        if not self._behind:
+            self._leave()
+
+    def _leave(self) -> None:
+        self.port.leave(self, self.address)
+        unwatch_rules(self.host, self)
+        self.transactions.forget_all()
         self.engine.state = ConnectionState.CLOSED
         self._close_links()
 
@@ -269,6 +288,7 @@ class ServerConnection(asyncio.Protocol):
         """End the connection at once, without a word to the client."""
         log.warning("dropping %s: %s", self.peer, reason)
         self.port.leave(self, self.address)
+        self.engine.state = ConnectionState.CLOSED
         if self._transport is not None:
             self._transport.abort()
 
@@ -296,14 +316,16 @@ class ServerConnection(asyncio.Protocol):
         self._resume_reading()
 
     def _pause_reading(self) -> None:
-        if self._transport is not None:
-            self._transport.pause_reading()
+        transport = self._transport
+        if transport is not None and not transport.is_closing():
+            transport.pause_reading()
 
     def _resume_reading(self) -> None:
         """Read on, unless there is another reason not to."""
         waits = self.congested or self._silent or self._behind or self._crowded
-        if self._transport is not None and not waits:
-            self._transport.resume_reading()
+        transport = self._transport
+        if transport is not None and not transport.is_closing() and not waits:
+            transport.resume_reading()
 
     # -- bounds ------------------------------------------------------------------------
 
@@ -342,18 +364,16 @@ class ServerConnection(asyncio.Protocol):
 
     def check_claims(self) -> None:
         """Detach the links that no live claim covers any more."""
-        for session in list(self.engine.sessions.values()):
-            for link in list(session.links.values()):
-                node = link.owner
-                if link.state is not LinkState.ATTACHED or not isinstance(node, Node):
-                    continue
-                if node.needed is None:
-                    continue
-                try:
-                    self.claims.allow(*node.needed)
-                except Unauthorized as error:
-                    link.detach(wire_error(error))
-                    self.close_link(link)
+        self.engine.steps += len(self.needs)
+        for needed, nodes in list(self.needs.items()):
+            try:
+                self.claims.allow(*needed)
+            except Unauthorized as error:
+                for node in list(nodes):
+                    # One that waits for a session is refused when it has waited.
+                    if node.link.state is LinkState.ATTACHED:
+                        node.link.detach(wire_error(error))
+                        self.close_link(node.link)
         self._watch_claims(self.claims.next_end_s())
         self.flush()
 
@@ -446,7 +466,6 @@ class ServerConnection(asyncio.Protocol):
         if link.state is not LinkState.DETACHING:
             link.state = LinkState.DETACHED
         if isinstance(node, Node):
-            if node.entity_id is not None:
-                node.host.forget_link(node.entity_id, node)
+            node.forget()
             node.on_closed()
         self.flush_soon()

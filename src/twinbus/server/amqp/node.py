@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from twinbus import limits
 from twinbus.core.names import EntityPath
 from twinbus.core.rights import Operation
 from twinbus.server.broker.placement import host_of
@@ -19,8 +20,15 @@ if TYPE_CHECKING:
     from twinbus.server.amqp.connection import ServerConnection
 
 
+# What a link is used for, and at which address.
+Needed = tuple[Operation, EntityPath]
+
+
 class Node:
     """What stands behind a link (`Link.owner`)."""
+
+    # What a delivery costs, in the unit of `limits.READ_WORK_MAX`.
+    delivery_steps = limits.READ_WORK_OF_EVENT
 
     def __init__(self, connection: ServerConnection, link: Link, key: str = "") -> None:
         self.connection = connection
@@ -28,14 +36,29 @@ class Node:
         # The host of the entity with that key; the namespace's own without one.
         self.host = host_of(connection.host, key)
         # The right that the link needs; its claim may end.
-        self.needed: tuple[Operation, EntityPath] | None = None
+        self.needed: Needed | None = None
         # The entity that it belongs to.
-        self.entity_id: int | None = None
+        self._entity_id: int | None = None
+
+    def needs(self, operation: Operation, path: EntityPath) -> None:
+        """Detach the link when no live claim gives that right any more."""
+        self.needed = (operation, path)
+        self.connection.needs.setdefault(self.needed, {})[self] = None
 
     def belongs_to(self, entity: int) -> None:
         """Detach the link when that entity is deleted."""
-        self.entity_id = entity
+        self._entity_id = entity
         self.host.know_link(entity, self)
+
+    def forget(self) -> None:
+        """The link is gone: neither its entity nor its claim matters any more."""
+        if self._entity_id is not None:
+            self.host.forget_link(self._entity_id, self)
+        needs = self.connection.needs
+        if self.needed in needs:
+            needs[self.needed].pop(self, None)
+            if not needs[self.needed]:
+                del needs[self.needed]
 
     def on_delivery(self, delivery: Delivered) -> None:
         """A message came."""

@@ -164,7 +164,7 @@ class ReceiveNode(Node):
             # The client's window is closed: no more is taken until it opens.
             self._want = None
             self.host.unwant(self.container, self._key)
-            self.connection.engine.on_unblocked[self.want] = None
+            link.session.on_unblocked[self.want] = None
             return
         self._want = MessageWant(
             self._key,
@@ -181,8 +181,7 @@ class ReceiveNode(Node):
 
     def _locks(self) -> Sequence[Lock]:
         """The locks of what the client has not settled."""
-        held = self.link.session.unsettled.values()
-        return [each.cookie for each in held if each.link is self.link]
+        return [each.cookie for each in self.link.unsettled()]
 
     def deliver(self, want: MessageWant, taken: TakenMessages) -> None:
         """Send what was taken."""
@@ -249,8 +248,7 @@ class ReceiveNode(Node):
         The Python SDK never speaks of them again.
         """
         session = self.link.session
-        mine = [each for each in session.unsettled.values() if each.link is self.link]
-        gone = [each for each in mine if each.cookie in lost]
+        gone = [each for each in self.link.unsettled() if each.cookie in lost]
         self.decided(gone)
         for delivery in gone:
             session.settle(delivery.delivery_id, delivery.delivery_id, _RELEASED)

@@ -80,7 +80,7 @@ class ReplyNode(Node):
         while self._waiting and self.link.credit > 0:
             if self.link.session.blocked:
                 # The client's window is closed: replies wait here and are counted.
-                self.connection.engine.on_unblocked[self.on_flow] = None
+                self.link.session.on_unblocked[self.on_flow] = None
                 return
             payload = self._waiting.popleft()
             self.connection.reply_bytes -= len(payload)

@@ -41,6 +41,8 @@ def read_messages(delivery: Delivered) -> list[Incoming]:
 class SendNode(Node):
     """The entity's end of a link on which a client sends."""
 
+    delivery_steps = 1
+
     def __init__(
         self, connection: ServerConnection, link: Link, entity: Entity
     ) -> None:
@@ -60,6 +62,7 @@ class SendNode(Node):
                     f"the most that '{self.entity.name}' takes."
                 )
             messages = read_messages(delivery)
+            self.connection.engine.steps += len(messages) - 1
         except TwinbusError as error:
             self.answer(delivery.delivery_id, delivery.settled, rejected(error))
             return

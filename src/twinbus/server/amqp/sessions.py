@@ -126,6 +126,7 @@ class SessionWait(Node):
     def on_closed(self) -> None:
         """The client went away while it waited."""
         self._stop()
+        self._node.forget()
 
     def _give_up(self) -> None:
         self._stop()

@@ -1,0 +1,331 @@
+"""One client's frames do not keep another from being answered; nothing is lost by it.
+
+Counts what one read and one go of the loop do. No test here looks at a clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.server.near import NearClient
+from tests.server.raw import RawClient, RawServer, serving
+from tests.server.strangers import until
+from twinbus import limits
+from twinbus.core.entity import QueueDescription
+from twinbus.core.names import CBS
+from twinbus.server.access.port import NamespacePort
+from twinbus.server.amqp.replies import ReplyNode, reply_node
+from twinbus.server.broker.config import NamespaceConfig
+from twinbus.server.broker.namespace import Namespace
+from twinbus.server.broker.turn import Turn
+from twinbus.wire.events import Attached, Ended
+from twinbus.wire.frames import HEARTBEAT, encode_frame
+from twinbus.wire.link import Link
+from twinbus.wire.message import sections
+from twinbus.wire.performatives import (
+    SND_SETTLED,
+    Attach,
+    Flow,
+    Source,
+    Target,
+    Transfer,
+)
+from twinbus.wire.session import Session
+
+QUEUES = (QueueDescription("q"), QueueDescription("r"))
+CONFIG = NamespaceConfig("contoso", queues=QUEUES)
+MESSAGE = sections.encode_message(b"x")
+# Events other than deliveries that one go of a connection takes in.
+EVENTS = limits.READ_WORK_MAX // limits.READ_WORK_OF_EVENT
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[RawServer]:
+    async with serving(tmp_path, CONFIG) as started:
+        yield started
+
+
+@pytest.fixture
+def port(server: RawServer) -> NamespacePort:
+    return server.ports["contoso"]
+
+
+@pytest.fixture
+async def client(port: NamespacePort) -> NearClient:
+    return NearClient.connect(port)
+
+
+async def count_messages(server: RawServer) -> int:
+    def count(namespace: Namespace, _turn: Turn) -> int:
+        entity = namespace.entities.find("q")
+        assert entity is not None
+        return namespace.store.counts(entity.id).active
+
+    # The commands of one client may come behind the first of all others.
+    await server.host.run(count)
+    return await server.host.run(count)
+
+
+# -- one go of a connection ------------------------------------------------------------
+
+
+async def test_two_thousand_attaches_let_another_client_in(
+    port: NamespacePort, client: NearClient
+) -> None:
+    other = NearClient.connect(port)
+    elsewhere = other.session()
+    sessions = [client.session() for _ in range(8)]
+    before = len(client.heard(Attached))
+    for number in range(2000):
+        client.sender(sessions[number % 8], "q")
+
+    client.say()
+
+    # One read, one share: no more is read until the rest is taken in.
+    assert len([e for e in client.hear() if isinstance(e, Attached)]) == EVENTS
+    assert not client.transport.is_reading()
+    other.sender(elsewhere, "q")
+    other.say()
+    assert type(other.hear()[0]) is Attached
+    goes = 1
+    while not client.transport.is_reading():
+        await asyncio.sleep(0)
+        client.hear()
+        goes += 1
+    assert goes == 2000 // EVENTS + 1
+    assert len(client.heard(Attached)) == before + 2000
+
+
+async def test_frames_that_say_nothing_are_divided_as_well(client: NearClient) -> None:
+    session = client.session()
+    echo = encode_frame(session.channel, Flow(incoming_window=1, echo=True))
+
+    client.connection.data_received((echo + HEARTBEAT) * 2000)
+
+    written = client.transport.written.count(b"\x00\x53\x13")
+    assert written <= EVENTS * limits.QUIET_FRAMES_MAX // 2
+    assert not client.transport.is_reading()
+    await until(client.transport.is_reading)
+    assert client.transport.written.count(b"\x00\x53\x13") == 2000
+
+
+async def test_data_that_comes_meanwhile_waits_for_the_next_go(
+    client: NearClient,
+) -> None:
+    """A WebSocket hands over all messages of a read, though asked to pause."""
+    sessions = [client.session() for _ in range(2)]
+    for session in sessions:
+        for _ in range(2 * EVENTS):
+            client.sender(session, "q")
+        client.say()
+
+    answered = len([e for e in client.hear() if isinstance(e, Attached)])
+    assert answered == EVENTS
+    await asyncio.sleep(0)
+    answered = len([e for e in client.hear() if isinstance(e, Attached)])
+    assert answered == EVENTS
+    await until(client.transport.is_reading)
+
+
+@pytest.mark.parametrize("reason", ["crowded", "congested"])
+async def test_reading_waits_for_every_reason_not_to_read(
+    server: RawServer, client: NearClient, reason: str
+) -> None:
+    session = client.session()
+    for _ in range(2 * EVENTS):
+        client.sender(session, "q")
+    connection = client.connection
+    # No turn is on its way that would tell of room.
+    await count_messages(server)
+    client.say()
+    if reason == "crowded":
+        connection.wait_for_room(server.host)
+    else:
+        connection.pause_writing()
+
+    # It has taken everything in, and the other reason is still there.
+    attached = len(client.heard(Attached)) + 2 * EVENTS
+    while len(client.heard(Attached)) < attached:
+        await asyncio.sleep(0)
+        client.hear()
+    await asyncio.sleep(0)
+    assert not client.transport.is_reading()
+
+    if reason == "crowded":
+        (has_room,) = server.host.on_room
+        server.host.on_room.clear()
+        has_room()
+    else:
+        connection.resume_writing()
+    assert client.transport.is_reading()
+
+
+async def test_room_at_a_host_does_not_let_a_connection_read_that_is_behind(
+    server: RawServer, client: NearClient
+) -> None:
+    session = client.session()
+    for _ in range(3 * EVENTS):
+        client.sender(session, "q")
+    client.say()
+    client.connection.wait_for_room(server.host)
+    (has_room,) = server.host.on_room
+    server.host.on_room.clear()
+
+    has_room()
+
+    assert not client.transport.is_reading()
+    await until(client.transport.is_reading)
+
+
+def settled_sends(session: Session, link: Link, count: int) -> bytes:
+    return b"".join(
+        encode_frame(
+            session.channel,
+            Transfer(
+                handle=link.handle,
+                delivery_id=number,
+                delivery_tag=b"t",
+                message_format=0,
+                settled=True,
+            ),
+            MESSAGE,
+        )
+        for number in range(count)
+    )
+
+
+async def test_an_end_after_a_burst_of_settled_sends_loses_none(
+    server: RawServer,
+) -> None:
+    count = 3 * limits.READ_WORK_MAX
+    client = await RawClient.connect(server.port)
+    session = await client.session()
+    assert await client.authorize(session) == 202
+    link = await client.sender(session, "q")
+
+    client.write(settled_sends(session, link, count))
+    assert client._transport is not None
+    client._transport.write_eof()
+    await client.wait_lost()
+
+    await until(lambda: not server.ports["contoso"].connections)
+    assert await count_messages(server) == count
+
+
+async def test_what_was_read_before_the_socket_went_is_taken_in(
+    server: RawServer, port: NamespacePort, client: NearClient
+) -> None:
+    count = 3 * limits.READ_WORK_MAX
+    session = client.session()
+    link = client.sender(session, "q", snd_settle_mode=SND_SETTLED)
+    client.talk()
+
+    client.connection.data_received(settled_sends(session, link, count))
+    client.transport.abort()
+
+    await until(lambda: not port.connections)
+    assert await count_messages(server) == count
+
+
+# -- the number of links ---------------------------------------------------------------
+
+
+async def test_links_are_counted_over_their_lives(client: NearClient) -> None:
+    engine = client.connection.engine
+    at_first = engine.link_count
+    sessions = [client.session() for _ in range(3)]
+    links = [client.sender(session, "q") for session in sessions for _ in range(4)]
+    client.talk()
+    assert engine.link_count == at_first + 12
+
+    links[0].detach()
+    client.talk()
+    assert engine.link_count == at_first + 11
+    sessions[1].end()
+    client.talk()
+    assert engine.link_count == at_first + 7
+
+    # A handle that is in use: the server ends the session, and the client answers.
+    attach = Attach(name="again", handle=links[8].handle, role=False)
+    client.connection.data_received(encode_frame(sessions[2].channel, attach))
+    assert isinstance(client.hear()[-1], Ended)
+    client.talk()
+    assert engine.link_count == at_first + 3
+    for link in links[1:4]:
+        link.detach()
+    client.talk()
+    held = sum(len(session.links) for session in engine.sessions.values())
+    assert engine.link_count == held == at_first
+
+
+# -- where replies go ------------------------------------------------------------------
+
+
+def answers_at(client: NearClient, session: Session, address: str) -> Link:
+    """A link for replies of `$cbs` that is known by an address."""
+    attach = Attach(source=Source(address="$cbs"), target=Target(address=address))
+    link = session.attach(f"link-{len(session.links)}", False, attach)
+    client.talk()
+    return link
+
+
+def found(client: NearClient, session: Session, reply_to: str | None) -> Any:
+    """The name and channel of the link on which a request is answered."""
+    engine = client.connection.engine
+    node = reply_node(
+        client.connection, engine.sessions_by_peer[session.channel], CBS, reply_to
+    )
+    if node is None:
+        return None
+    return node.link.name, node.link.session.peer_channel
+
+
+async def test_replies_go_by_address_then_name_then_session(
+    client: NearClient,
+) -> None:
+    first, second, third = (client.session() for _ in range(3))
+    here = answers_at(client, first, "here")
+    there = answers_at(client, second, "here")
+    named = answers_at(client, second, here.name)
+
+    assert found(client, first, "here") == (here.name, first.channel)
+    # Of two with that address, the one of the session that asks.
+    assert found(client, second, "here") == (there.name, second.channel)
+    # An address goes before a name.
+    assert found(client, first, here.name) == (named.name, second.channel)
+    assert found(client, third, there.name) is not None
+    # Without a word on it, a link of the same session alone.
+    assert found(client, first, None) == (here.name, first.channel)
+    assert found(client, third, None) is None
+    assert found(client, first, "unknown") == (here.name, first.channel)
+
+
+async def test_replies_do_not_go_to_links_that_are_gone(client: NearClient) -> None:
+    first, second = (client.session() for _ in range(2))
+    here = answers_at(client, first, "here")
+    there = answers_at(client, second, "here")
+    at_first = len(client.connection.reply_nodes)
+
+    here.detach()
+    client.talk()
+    assert found(client, first, "here") == (there.name, second.channel)
+    assert found(client, first, None) is None
+    second.end()
+    client.talk()
+
+    assert found(client, first, "here") is None
+    assert len(client.connection.reply_nodes) < at_first
+    nodes = client.connection.reply_nodes.values()
+    left = {node for each in nodes for node in each}
+    owners = {
+        link.owner
+        for session in client.connection.engine.sessions.values()
+        for link in session.links.values()
+    }
+    assert left <= owners
+    assert all(isinstance(node, ReplyNode) for node in left)
