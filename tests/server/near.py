@@ -42,7 +42,7 @@ class NearClient:
         client.talk()
         session = client.session()
         sender = client.sender(session, "$cbs")
-        client.receiver(session, "$cbs")
+        client.receiver(session, "$cbs").grant(1)
         client.talk()
         token = make_token(AUDIENCE, DEV_KEY_NAME, Secret(DEV_KEY_TEXT), 1 << 33)
         properties = {"operation": "put-token", "type": "jwt", "name": AUDIENCE}

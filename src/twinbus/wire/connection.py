@@ -73,6 +73,10 @@ _SASL_OK, _SASL_AUTH = 0, 1
 _SASL_FRAME = 1
 
 
+def _held_max() -> int:
+    return limits.MEMORY_PER_CONNECTION_BYTES_MAX
+
+
 class ConnectionState(Enum):
     """See the table at the top."""
 
@@ -109,6 +113,8 @@ class Engine:
         self.blocked_bytes = 0
         # Parts of deliveries that the peer has not ended, of all links.
         self.assembly_bytes = 0
+        # What is held for the peer beside them, as the owner has counted it.
+        self.other_bytes = 0
         # Work that frames have made beyond one step each; who bounds it sets it back.
         self.steps = 0
         # Who waits until any session can write again; each is called once.
@@ -144,6 +150,19 @@ class Engine:
         """The peer has shown a claim: the narrow bounds of before end."""
         self._trusted = True
         self._reader.max_frame_bytes = limits.FRAME_BYTES_MAX
+
+    def forget_all(self) -> None:
+        """The connection is over: let go of all that was held for the peer."""
+        for session in self.sessions.values():
+            session.forget_all()
+            session.links.clear()
+            session.links_by_peer.clear()
+            session.unsettled.clear()
+            session.on_unblocked.clear()
+        self.sessions.clear()
+        self.sessions_by_peer.clear()
+        self.on_unblocked.clear()
+        self.link_count = 0
 
     def heartbeat(self) -> None:
         """Show the peer that we are alive."""
@@ -469,10 +488,11 @@ class Engine:
                 condition="amqp:link:message-size-exceeded",
                 description="The message has no end.",
             )
-        elif self.assembly_bytes > limits.ASSEMBLY_BYTES_MAX:
+        elif self.assembly_bytes + self.other_bytes > _held_max():
             error = Error(
                 condition="amqp:resource-limit-exceeded",
-                description="Too many messages are unfinished. End some first.",
+                description="Too many messages are unfinished: with all else, the "
+                f"connection holds more than {_held_max() >> 20} MiB. End some first.",
             )
         if error is not None:
             link.forget_assembly()

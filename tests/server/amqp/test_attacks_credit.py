@@ -411,7 +411,7 @@ async def test_unfinished_messages_are_counted(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A part on each of many links: the link that brings one too many goes."""
-    monkeypatch.setattr(limits, "ASSEMBLY_BYTES_MAX", 100_000)
+    monkeypatch.setattr(limits, "MEMORY_PER_CONNECTION_BYTES_MAX", 120_000)
     links = [await desk.client.sender(desk.session, "orders") for _ in range(3)]
     for number, link in enumerate(links):
         part = Transfer(
@@ -445,12 +445,12 @@ async def test_a_client_that_closes_takes_nothing_more(desk: Desk) -> None:
     """Its socket may live on while it does not read what is left."""
     await desk.client.receiver(desk.session, "orders", credit=10)
     connection = desk.connection
-    connection.close()
     links = [
         link
         for session in connection.engine.sessions.values()
         for link in session.links.values()
     ]
+    connection.close()
     assert links
     assert all(link.owner is None for link in links)
     assert all(link.state is LinkState.DETACHED for link in links)

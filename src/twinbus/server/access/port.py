@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from twinbus import limits
 from twinbus.server.access.buckets import Buckets
 from twinbus.server.access.failures import Failures
+from twinbus.server.access.memory import Ledger
 from twinbus.server.broker.faults import FaultKind
 from twinbus.server.broker.host import Host
 from twinbus.wire.performatives import Error
@@ -78,6 +79,8 @@ class NamespacePort:
     active_at: float = -math.inf
     # Switches rehearsed faults; None on a server without `--faults`.
     switchboard: Switchboard | None = None
+    # What connections hold; one for all ports of a process.
+    memory: Ledger = field(default_factory=Ledger)
     # Tokens that were refused.
     failures: Failures = field(default_factory=Failures)
     # Requests without a valid claim, over HTTP.

@@ -14,6 +14,7 @@ from typing import cast
 from twinbus import limits
 from twinbus.core.rights import Claim
 from twinbus.errors import LimitExceeded, PeerError, TwinbusError, Unauthorized
+from twinbus.server.access.memory import MemoryAccount, check_connection
 from twinbus.server.access.port import NamespacePort
 from twinbus.server.amqp.attaching import answer_attach, attach
 from twinbus.server.amqp.claims import Claims
@@ -73,6 +74,9 @@ class ServerConnection(asyncio.Protocol):
         # Replies on links that wait for credit, and all that the client has not read.
         self.reply_bytes = 0
         self._unread = UnreadBytes()
+        # Deliveries that the client has not settled.
+        self.unsettled = 0
+        self._account: MemoryAccount | None = None
         # The links on which requests are answered, by what requests say of them.
         self.reply_nodes: dict[ReplyKey, dict[ReplyNode, None]] = {}
         # All links by the right that they need.
@@ -113,6 +117,7 @@ class ServerConnection(asyncio.Protocol):
             self._transport.abort()
             return
         self.port.enter(self, self.address)
+        self._account = self.port.memory.open(self, self.address)
         self._transport.set_write_buffer_limits(high=limits.WRITE_BUFFER_BYTES_MAX)
         later = self._loop.call_later
         self._claim_timer = later(limits.HANDSHAKE_SECONDS_MAX, self._check_claimed)
@@ -207,7 +212,6 @@ class ServerConnection(asyncio.Protocol):
     def _leave(self) -> None:
         self.port.leave(self, self.address)
         unwatch_rules(self.host, self)
-        self.transactions.forget_all()
         self.engine.state = ConnectionState.CLOSED
         self._close_links()
 
@@ -216,6 +220,11 @@ class ServerConnection(asyncio.Protocol):
         for session in list(self.engine.sessions.values()):
             for link in list(session.links.values()):
                 self.close_link(link)
+        # Not left to the garbage collector, which comes late.
+        self.engine.forget_all()
+        self.transactions.forget_all()
+        if self._account is not None:
+            self._account.close()
 
     def pause_writing(self) -> None:
         """The peer reads too slowly."""
@@ -264,6 +273,8 @@ class ServerConnection(asyncio.Protocol):
         data = self.engine.take()
         if data:
             transport.write(data)
+        if self._account is not None:
+            self._account.note(self._held_bytes())
         if self.engine.state is ConnectionState.CLOSED:
             self._close_transport(transport)
 
@@ -326,6 +337,37 @@ class ServerConnection(asyncio.Protocol):
         transport = self._transport
         if transport is not None and not transport.is_closing() and not waits:
             transport.resume_reading()
+
+    # -- memory ------------------------------------------------------------------------
+
+    def _held_bytes(self) -> int:
+        """What the client makes the server hold."""
+        engine = self.engine
+        transport = self._transport
+        written = 0 if transport is None else transport.get_write_buffer_size()
+        engine.other_bytes = (
+            engine.blocked_bytes
+            + written
+            + self.reply_bytes
+            + self.transactions.held_bytes
+            + self.unsettled * limits.UNSETTLED_BYTES
+            + engine.link_count * limits.LINK_BYTES
+            + len(engine.sessions) * limits.SESSION_BYTES
+        )
+        return engine.other_bytes + engine.assembly_bytes
+
+    def check_memory(self) -> None:
+        """Raise `LimitExceeded` if nothing more may be held for the client."""
+        check_connection(self._held_bytes())
+
+    def give_up(self, error: LimitExceeded) -> None:
+        """End, because others need the memory."""
+        if self.congested or self._silent:
+            self.drop(error.text)
+        else:
+            log.warning("closing %s: %s", self.peer, error.text)
+            self.close(wire_error(error))
+        self._close_links()
 
     # -- bounds ------------------------------------------------------------------------
 
@@ -430,6 +472,11 @@ class ServerConnection(asyncio.Protocol):
         )
 
     def _attach(self, link: Link) -> None:
+        try:
+            self.check_memory()
+        except LimitExceeded as error:
+            link.refuse(wire_error(error))
+            return
         try:
             attach(self, link)
         except TwinbusError as error:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from twinbus import limits
-from twinbus.errors import EntityNotFound, SessionLockLost, TwinbusError
+from twinbus.errors import EntityNotFound, LimitExceeded, SessionLockLost, TwinbusError
 from twinbus.server.amqp.node import Node
 from twinbus.server.amqp.replies import wire_error
 from twinbus.server.amqp.settling import Settle, SettleReply
@@ -90,7 +90,11 @@ class ReceiveNode(Node):
         unsettled = self.link.session.unsettled
         for delivery in deliveries:
             unsettled.pop(delivery.delivery_id, None)
-        self.unsettled -= len(deliveries)
+        self._count(-len(deliveries))
+
+    def _count(self, more: int) -> None:
+        self.unsettled += more
+        self.connection.unsettled += more
 
     def on_disposed(self, event: Disposed) -> None:
         """The client settles deliveries."""
@@ -115,6 +119,7 @@ class ReceiveNode(Node):
     def on_closed(self) -> None:
         """The link is gone. Locks stay until they end; a session's end at once."""
         self._leave()
+        self._count(-self.unsettled)
         grant = self.grant
         if grant is not None:
             host = self.host
@@ -206,6 +211,11 @@ class ReceiveNode(Node):
         if want is self._want and want.answer_empty and link.drain and not taken.more:
             link.drained()
         self.connection.check_room()
+        try:
+            self.connection.check_memory()
+        except LimitExceeded as error:
+            link.detach(wire_error(error))
+            self.connection.close_link(link)
         self.want()
         self.connection.flush_soon()
 
@@ -237,10 +247,10 @@ class ReceiveNode(Node):
                 # Its bytes are damaged: those behind it must not wait for it.
                 quarantine = Quarantine(Lock(key, nonce), error)
                 self.connection.host.submit(quarantine, UNHEARD)
-                self.unsettled -= 1
+                self._count(-1)
                 continue
             send(payload, tag_bytes(key, nonce), Lock(key, nonce))
-        self.unsettled += len(messages)
+        self._count(len(messages))
 
     def _forget_lost(self, lost: set[Lock]) -> None:
         """Deliveries whose locks have ended take no place, though not settled.

@@ -65,13 +65,21 @@ class ReplyNode(Node):
 
     def send(self, payload: bytes) -> None:
         """Send a reply now, or when the client has given credit."""
+        try:
+            self.connection.check_memory()
+        except LimitExceeded as error:
+            self._refuse(error)
+            return
         self._waiting.append(payload)
         self.connection.reply_bytes += len(payload)
         self.on_flow()
         if len(self._waiting) > limits.REPLIES_WAITING_MAX:
-            error = LimitExceeded("The link has no credit for the replies on it.")
-            self.link.detach(wire_error(error))
-            self.connection.close_link(self.link)
+            text = "The link has no credit for the replies on it."
+            self._refuse(LimitExceeded(text))
+
+    def _refuse(self, error: TwinbusError) -> None:
+        self.link.detach(wire_error(error))
+        self.connection.close_link(self.link)
 
     def on_flow(self) -> None:
         """Credit came."""

@@ -79,6 +79,8 @@ class Transactions:
     def __init__(self, connection: ServerConnection) -> None:
         self._connection = connection
         self._open: dict[bytes, Transaction] = {}
+        # What the open ones hold.
+        self.held_bytes = 0
         self._numbers = itertools.count(1)
 
     # -- the coordinator ---------------------------------------------------------------
@@ -109,8 +111,10 @@ class Transactions:
 
     def _forget(self, key: bytes) -> Transaction | None:
         transaction = self._open.pop(key, None)
-        if transaction is not None and transaction.timer is not None:
-            transaction.timer.cancel()
+        if transaction is not None:
+            self.held_bytes -= transaction.size_bytes
+            if transaction.timer is not None:
+                transaction.timer.cancel()
         return transaction
 
     def forget_all(self) -> None:
@@ -155,6 +159,7 @@ class Transactions:
             self._check_room(len(delivery.payload))
             transaction.grow(len(messages))
             transaction.size_bytes += len(delivery.payload)
+            self.held_bytes += len(delivery.payload)
             transaction.sends.append((node.entity, messages))
             outcome = TransactionalState(txn_id=state.txn_id, outcome=Accepted())
         except TwinbusError as error:
@@ -162,8 +167,8 @@ class Transactions:
         node.answer(delivery.delivery_id, delivery.settled, outcome)
 
     def _check_room(self, size_bytes: int) -> None:
-        held = sum(transaction.size_bytes for transaction in self._open.values())
-        if held + size_bytes > limits.TRANSACTION_BYTES_MAX:
+        self._connection.check_memory()
+        if self.held_bytes + size_bytes > limits.TRANSACTION_BYTES_MAX:
             raise LimitExceeded(
                 "The open transactions of a connection hold at most "
                 f"{limits.TRANSACTION_BYTES_MAX} bytes. Discharge one first."

@@ -27,6 +27,7 @@ from twinbus.core.rights import JwtOptions
 from twinbus.errors import ConfigError, TwinbusError
 from twinbus.server.access.entrance import Entrance, ProtocolFactory
 from twinbus.server.access.jwt import BearerTokens
+from twinbus.server.access.memory import Ledger
 from twinbus.server.access.port import NamespacePort
 from twinbus.server.access.switchboard import Switchboard
 from twinbus.server.broker import keys
@@ -131,6 +132,7 @@ class Server:
         self._clock = clock or SystemClock()
         self._connect = connect or _server_connection()
         self._tokens: dict[Host, BearerTokens] = {}
+        self._memory = Ledger()
         self._bound: dict[str, dict[str, socket.socket]] = {}
         self._entrances: list[Entrance] = []
         self._http: list[HttpServer] = []
@@ -219,6 +221,7 @@ class Server:
             namespace.store.close()
             raise
         port = self.ports[config.name] = NamespacePort(host, self._tokens.get)
+        port.memory = self._memory
         if self.options.faults:
             namespace.faults = Faults()
             port.switchboard = Switchboard(port, namespace.faults)
