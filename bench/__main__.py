@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from bench.attacks import attacks
 from bench.clients import clients
 from bench.deep import deep
 from bench.figures import Results
@@ -34,6 +35,7 @@ WORKLOADS: dict[str, Sequence[Workload]] = {
     "client": (clients,),
     "pairing": (pairing,),
     "syphon": (syphon,),
+    "attacks": (attacks,),
 }
 
 

@@ -33,14 +33,14 @@ _GROUP = 2_000
 _ROUNDS_FACTOR = 3
 
 
-def fill(folder: Path, count: int) -> None:
+def fill(folder: Path, count: int, queue: str = QUEUE) -> None:
     """Keep messages in the queue of a data folder that a server has made."""
-    with twinbus(folder):
+    with twinbus(folder, queues=(queue,)):
         pass
     namespace = open_namespace(folder / "data", NAMESPACE)
     store = namespace.store
     try:
-        entity = namespace.entities.find(QUEUE)
+        entity = namespace.entities.find(queue)
         assert entity is not None
         parsed = [parse(message) for message in messages(_GROUP)]
         records = [Record(message.head(), message.bare) for message in parsed]

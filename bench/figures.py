@@ -62,6 +62,7 @@ GOALS = {
     "paired_send_single_vs_sdk": Goal(1),
     "syphon_vs_shovel": Goal(1),
     "syphon_two_tasks_vs_one_far": Goal(1.5),
+    "attack_longest_ms": Goal(500, at_most=True),
 }
 
 

@@ -30,6 +30,12 @@ class Plan:
     # Of one drain, over ten backlog queues.
     syphon_messages: int = 100_000
 
+    # How long each attack is, and the messages of a queue that is purged or deleted.
+    attack_seconds: float = 12
+    attack_messages: int = 300_000
+    # Of the other numbers of an attack.
+    attack_scale: float = 1
+
     @classmethod
     def quick(cls, folder: Path, peers: bool) -> Plan:
         """Small enough for a test that asks only whether the bench still runs."""
@@ -48,4 +54,7 @@ class Plan:
             pairing_messages=100,
             pairing_parts=2,
             syphon_messages=1_000,
+            attack_seconds=0.5,
+            attack_messages=1_000,
+            attack_scale=0.02,
         )

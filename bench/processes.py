@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -58,11 +57,15 @@ class Child:
 
     def ask(self, **command: Any) -> Any:
         """Write a command and wait for the answer."""
+        self.tell(**command)
+        return self.read()
+
+    def tell(self, **command: Any) -> None:
+        """Write a command; `read` gives its answer."""
         writer = self.process.stdin
         assert writer is not None
         writer.write(json.dumps(command).encode() + b"\n")
         writer.flush()
-        return self.read()
 
     def rate(self, do: str, count: int) -> float:
         """Messages per second of one round."""
@@ -98,18 +101,24 @@ def _target(child: Child) -> Target:
         pid=child.process.pid,
         admin_connection_string=admin,
         ca_file=ready.get("ca_file", ""),
+        http_port=described.get("http_port", 0),
     )
 
 
 @contextmanager
 def twinbus(
-    folder: Path, *, https: bool = False, queues: Sequence[str] = (QUEUE,)
+    folder: Path,
+    *,
+    https: bool = False,
+    queues: Sequence[str] = (QUEUE,),
+    topics: Sequence[dict[str, Any]] = (),
 ) -> Iterator[Target]:
     """Run our server on a data folder, without supervisor: its process is measured."""
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "namespaces.json"
     made = [{"name": name, "max_size_in_megabytes": _SIZE_MB} for name in queues]
-    config.write_text(json.dumps({"namespaces": [{"name": NAMESPACE, "queues": made}]}))
+    namespace = {"name": NAMESPACE, "queues": made, "topics": topics}
+    config.write_text(json.dumps({"namespaces": [namespace]}))
     command = ["-m", "twinbus.cli.main", "serve", "--dev", "--namespace", NAMESPACE]
     command += ["--data", str(folder / "data"), "--config", str(config)]
     command += ["--no-supervisor"]
@@ -146,7 +155,7 @@ def worker(
     target: Target, log: Path, module: str = "bench.worker", *arguments: str
 ) -> Iterator[Child]:
     """Run a client of a server."""
-    with running(log, module, *arguments, json.dumps(asdict(target))) as child:
+    with running(log, module, *arguments, target.text()) as child:
         yield child
 
 
@@ -163,8 +172,17 @@ def running(log: Path, module: str, *arguments: str) -> Iterator[Child]:
 
 def resident_mib(pid: int) -> float:
     """The memory of a process that is really there."""
+    return _status_mib(pid, "VmRSS:")
+
+
+def peak_mib(pid: int) -> float:
+    """The most memory that a process has had."""
+    return _status_mib(pid, "VmHWM:")
+
+
+def _status_mib(pid: int, name: str) -> float:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
+        if line.startswith(name):
             return int(line.split()[1]) / 1024
     raise RuntimeError(f"process {pid} has no memory")
 

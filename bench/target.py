@@ -5,7 +5,8 @@ Owns the form in which a target travels to the worker's process. Knows no server
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 
 QUEUE = "orders"
 
@@ -30,6 +31,12 @@ class Target:
     # For administration over HTTPS, and whom to trust for that.
     admin_connection_string: str | None = None
     ca_file: str = ""
+    # Where the server has HTTP.
+    http_port: int = 0
+
+    def text(self) -> str:
+        """As a worker is given it."""
+        return json.dumps(asdict(self))
 
 
 @dataclass(frozen=True, slots=True)

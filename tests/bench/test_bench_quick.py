@@ -59,6 +59,12 @@ FIGURES = {
         "pump_per_second",
         "pump_cpu_us_primary",
     ),
+    "attacks": (
+        "attack_none_longest_ms",
+        "attack_attaches_longest_ms",
+        "attack_unfinished_peak_mib",
+        "attack_health_p99_ms",
+    ),
 }
 
 # By workload: a figure that needs a peer.
