@@ -15,7 +15,7 @@ from __future__ import annotations
 import gc
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from twinbus.errors import (
@@ -34,29 +34,33 @@ if TYPE_CHECKING:
 FAILED = 1
 NOT_TRIED = 2
 
-# Each is a module with an `app`: a command, or a group of commands.
-COMMANDS = ("serve", "drill", "syphon", "proxy")
-# Those about a pair are in `pair/`, all others beside this file.
-PAIR_PARTS = ("syphon", "backlog")
-PARTS = (
-    *COMMANDS,
-    "namespace",
-    "queue",
-    "topic",
-    "subscription",
-    "rule",
-    "keys",
-    "message",
-    "backlog",
-    "fault",
-    "diagnostics",
-)
+# Each has a module with an `app`: a command, or a group of commands. The groups follow
+# the commands in the help.
+COMMANDS = {
+    "serve": "serve",
+    "drill": "drill",
+    "syphon": "pair.syphon",
+    "proxy": "proxy",
+}
+PARTS = {
+    **COMMANDS,
+    "namespace": "namespace",
+    "queue": "queue",
+    "topic": "topic",
+    "subscription": "subscription",
+    "rule": "rule",
+    "keys": "keys",
+    "message": "message",
+    "backlog": "pair.backlog",
+    "fault": "fault",
+    "diagnostics": "diagnostics",
+}
 
 _HELP = "A Service-Bus-compatible namespace server, and its administration."
 _EPILOG = "Exit codes: 0 it worked; 1 it failed; 2 options or files cannot be used."
 
 
-def build(parts: Sequence[str] = PARTS) -> typer.Typer:
+def build(parts: Iterable[str]) -> typer.Typer:
     """Put the command line together from some of its parts."""
     import typer
 
@@ -74,8 +78,7 @@ def build(parts: Sequence[str] = PARTS) -> typer.Typer:
     # A callback also keeps the name of a command that stands alone.
     app.callback()(top)
     for part in parts:
-        folder = "twinbus.cli.pair" if part in PAIR_PARTS else "twinbus.cli"
-        module = importlib.import_module(f"{folder}.{part}")
+        module = importlib.import_module(f"twinbus.cli.{PARTS[part]}")
         app.add_typer(module.app, name=None if part in COMMANDS else part)
     return app
 
