@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cli.run import Run, served
-from twinbus.cli.logs import JsonLine, OneLine
+from twinbus.cli.server.logs import JsonLine, OneLine
 from twinbus.core.sas import Secret
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.run import Run, served
-from twinbus.cli.serve import ServeOptions, options_from
+from twinbus.cli.server.serve import ServeOptions, options_from
 from twinbus.errors import ConfigError
 
 FREE = ("--amqp-port", "0", "--http-port", "0")

@@ -1,6 +1,9 @@
 """The command line: one file per command, put together in `main.py`.
 
-`supervise.py` runs `serve` under its supervisor, `output.py` shows results,
-`offline.py` opens a data folder that no server has, `remote.py` asks a running server.
-May import everything; nothing imports it.
+Commands about a server are in `server/`, those about a pair in `pair/`, others here.
+Beside them: `top.py` (options before any command), `output.py` (how results are shown),
+`confirm.py` (asks before something is destroyed), `secret.py` (keys in options),
+`offline.py` (a data folder that no server has), `remote.py` (a running server, asked
+over HTTP) and `sdk.py` (a namespace, through the official client).
+May import everything; only the drill imports it, for `remote.py` and `sdk.py`.
 """

@@ -37,10 +37,10 @@ NOT_TRIED = 2
 # Each has a module with an `app`: a command, or a group of commands. The groups follow
 # the commands in the help.
 COMMANDS = {
-    "serve": "serve",
+    "serve": "server.serve",
     "drill": "drill",
     "syphon": "pair.syphon",
-    "proxy": "proxy",
+    "proxy": "server.proxy",
 }
 PARTS = {
     **COMMANDS,
@@ -52,8 +52,8 @@ PARTS = {
     "keys": "keys",
     "message": "message",
     "backlog": "pair.backlog",
-    "fault": "fault",
-    "diagnostics": "diagnostics",
+    "fault": "server.fault",
+    "diagnostics": "server.diagnostics",
 }
 
 _HELP = "A Service-Bus-compatible namespace server, and its administration."
@@ -98,7 +98,7 @@ def main() -> None:
             # server turns it on again when it is ready; the supervisor makes none.
             gc.disable()
             if "--no-supervisor" not in sys.argv:
-                from twinbus.cli.supervise import supervise
+                from twinbus.cli.server.supervise import supervise
 
                 sys.exit(supervise())
         build(asked or PARTS)()

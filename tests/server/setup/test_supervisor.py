@@ -37,9 +37,10 @@ main()
 _ALLOWED = {
     "twinbus",
     "twinbus.cli",
-    "twinbus.cli.logs",
     "twinbus.cli.main",
-    "twinbus.cli.supervise",
+    "twinbus.cli.server",
+    "twinbus.cli.server.logs",
+    "twinbus.cli.server.supervise",
     "twinbus.errors",
     "twinbus.limits",
     "twinbus.server",

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from twinbus import limits
-from twinbus.cli.logs import log_to_stderr
+from twinbus.cli.server.logs import log_to_stderr
 from twinbus.errors import ConfigError
 
 if TYPE_CHECKING:

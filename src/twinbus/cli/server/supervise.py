@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from twinbus.cli.logs import log_to_stderr
+from twinbus.cli.server.logs import log_to_stderr
 from twinbus.server.setup.supervisor import Supervisor
 
 NO_SUPERVISOR = "--no-supervisor"
