@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from twinbus.cli.confirm import Yes
+from twinbus.cli.namespace.settings import changed_by, queue_from, with_settings
 from twinbus.cli.offline import (
     DATA,
     Data,
@@ -16,7 +17,6 @@ from twinbus.cli.offline import (
     opened,
 )
 from twinbus.cli.output import Json, entity_json, show, show_all
-from twinbus.cli.settings import changed_by, queue_from, with_settings
 from twinbus.core.entity import QueueDescription
 from twinbus.core.names import EntityPath
 

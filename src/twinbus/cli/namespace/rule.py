@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from twinbus.cli.confirm import Yes, confirm
+from twinbus.cli.namespace.settings import rule_from
 from twinbus.cli.offline import DATA, Data, NamespaceName, find, opened, place_text
 from twinbus.cli.output import Json, pairs, rule_json, show, show_all
-from twinbus.cli.settings import rule_from
 from twinbus.core.names import EntityPath
 from twinbus.errors import ConfigError, EntityNotFound, FilterError
 

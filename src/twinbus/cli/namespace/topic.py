@@ -1,4 +1,4 @@
-"""`twinbus subscription`: subscriptions in a data folder that no server has."""
+"""`twinbus topic`: topics of a namespace, while no server has its data folder."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from twinbus.cli.confirm import Yes
+from twinbus.cli.namespace.settings import changed_by, topic_from, with_settings
 from twinbus.cli.offline import (
     DATA,
     Data,
@@ -16,99 +17,88 @@ from twinbus.cli.offline import (
     opened,
 )
 from twinbus.cli.output import Json, entity_json, show, show_all
-from twinbus.cli.settings import changed_by, subscription_from, with_settings
-from twinbus.core.entity import SubscriptionDescription
+from twinbus.core.entity import TopicDescription
 from twinbus.core.names import EntityPath
 
 app = typer.Typer(
-    help="Subscriptions of a topic, while no server has its folder.",
+    help="Topics of a namespace, while no server has its data folder.",
     no_args_is_help=True,
 )
 
-Topic = Annotated[str, typer.Argument(help="The name of the topic.")]
-Name = Annotated[str, typer.Argument(help="The name of the subscription.")]
+Name = Annotated[str, typer.Argument(help="The name of the topic.")]
 
-_COLUMNS = ("name", "status", "active_messages", "dead_letter_messages", "size_bytes")
+_COLUMNS = ("name", "status", "subscriptions", "scheduled_messages")
 
 
 @app.command()
-@with_settings(SubscriptionDescription)
+@with_settings(TopicDescription)
 def create(
-    topic: Topic,
     name: Name,
     data: Data = DATA,
     namespace: NamespaceName = None,
     as_json: Json = False,
     **settings: Any,
 ) -> None:
-    """Create a subscription."""
+    """Create a topic."""
     with opened(data, namespace, make=True) as (place, turn):
-        entity = place.entities.create(
-            subscription_from(topic, name, settings), turn.now.wall_ms
-        )
+        entity = place.entities.create(topic_from(name, settings), turn.now.wall_ms)
         result = entity_json(entity, place.store)
     show(result, as_json)
 
 
 @app.command("list")
 def list_all(
-    topic: Topic,
     data: Data = DATA,
     namespace: NamespaceName = None,
     as_json: Json = False,
 ) -> None:
-    """List the subscriptions with their counts."""
+    """List the topics with their counts."""
     with opened(data, namespace) as (place, _):
-        found = find(place, EntityPath(topic), "topic").subscriptions.values()
+        found = [entity for entity in place.entities if entity.kind == "topic"]
         results = [entity_json(entity, place.store) for entity in found]
     show_all(sorted(results, key=lambda one: one["name"].lower()), _COLUMNS, as_json)
 
 
 @app.command("show")
 def show_one(
-    topic: Topic,
     name: Name,
     data: Data = DATA,
     namespace: NamespaceName = None,
     as_json: Json = False,
 ) -> None:
-    """Show the settings and counts of a subscription."""
+    """Show the settings and counts of a topic."""
     with opened(data, namespace) as (place, _):
-        entity = find(place, EntityPath(topic, name), "subscription")
+        entity = find(place, EntityPath(name), "topic")
         result = entity_json(entity, place.store)
     show(result, as_json)
 
 
 @app.command()
-@with_settings(SubscriptionDescription)
+@with_settings(TopicDescription)
 def update(
-    topic: Topic,
     name: Name,
     data: Data = DATA,
     namespace: NamespaceName = None,
     as_json: Json = False,
     **settings: Any,
 ) -> None:
-    """Change settings of a subscription; the others stay."""
+    """Change settings of a topic; the others stay as they are."""
     with opened(data, namespace) as (place, turn):
-        old = find(place, EntityPath(topic, name), "subscription").description
-        assert isinstance(old, SubscriptionDescription)
-        new = changed_by(old, subscription_from(topic, name, settings), settings)
+        old = find(place, EntityPath(name), "topic").description
+        assert isinstance(old, TopicDescription)
+        new = changed_by(old, topic_from(name, settings), settings)
         result = entity_json(place.entities.update(new, turn), place.store)
     show(result, as_json)
 
 
 @app.command()
 def delete(
-    topic: Topic,
     name: Name,
     data: Data = DATA,
     namespace: NamespaceName = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Delete a subscription and all of its messages."""
-    deleted = delete_entity(
-        data, namespace, EntityPath(topic, name), "subscription", yes=yes
-    )
+    """Delete a topic with its subscriptions and all of their messages."""
+    deleted = delete_entity(data, namespace, EntityPath(name), "topic", yes=yes)
     show({"deleted": deleted}, as_json)
