@@ -35,8 +35,8 @@ from twinbus.errors import ConfigError, TwinbusError
 
 if TYPE_CHECKING:
     from twinbus.drill.director import Director, Performance
-    from twinbus.drill.given_site import GivenNamespaces
     from twinbus.drill.plan import Plan
+    from twinbus.drill.site.given_site import GivenNamespaces
 
 app = typer.Typer()
 
@@ -182,7 +182,7 @@ def _given(
     primary: str | None, secondary: str | None, ca_file: Path | None
 ) -> GivenNamespaces | None:
     """The namespaces that the user has named; None if the drill starts servers."""
-    from twinbus.drill.given_site import GivenNamespaces
+    from twinbus.drill.site.given_site import GivenNamespaces
 
     if primary is None and secondary is None:
         if ca_file is not None:

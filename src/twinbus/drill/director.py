@@ -15,7 +15,6 @@ from secrets import token_hex
 from typing import Any, Protocol
 
 from twinbus import limits
-from twinbus.drill.access import NamespaceAccess
 from twinbus.drill.children import (
     Child,
     DrillFailed,
@@ -24,12 +23,13 @@ from twinbus.drill.children import (
     kill_leftovers,
     module_of,
 )
-from twinbus.drill.given_site import GivenNamespaces, GivenSite
 from twinbus.drill.judge import Judgement, judge, read_histories
 from twinbus.drill.look import FinalLook, empty
 from twinbus.drill.plan import PLACES, Plan
 from twinbus.drill.scene import Scene
-from twinbus.drill.site import ServerSite, Site
+from twinbus.drill.site.access import NamespaceAccess
+from twinbus.drill.site.given_site import GivenNamespaces, GivenSite
+from twinbus.drill.site.site import ServerSite, Site
 from twinbus.errors import RemoteError
 from twinbus.testing.events import Event, Recorder
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from twinbus import limits
 from twinbus.client.connection import Connection
 from twinbus.client.message import Message
-from twinbus.drill.access import NamespaceAccess
 from twinbus.drill.plan import PLACES, PRIMARY_NAME, Plan
+from twinbus.drill.site.access import NamespaceAccess
 from twinbus.pairing.errors import AliasInvalid
 from twinbus.pairing.rules.envelope import Backlogged
 from twinbus.pairing.rules.naming import backlog_path

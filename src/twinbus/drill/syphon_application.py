@@ -10,7 +10,7 @@ import asyncio
 
 from twinbus import limits
 from twinbus.aio import SendAvailabilityPairedNamespaceOptions
-from twinbus.drill.access import NamespaceAccess
+from twinbus.drill.site.access import NamespaceAccess
 from twinbus.drill.stage import Line, Stage, act, plan_of, say
 
 

@@ -19,7 +19,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from twinbus import limits
-from twinbus.drill.access import NamespaceAccess
+from twinbus.drill.site.access import NamespaceAccess
 from twinbus.drill.stage import Line, plan_of, say
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from azure.core.exceptions import AzureError
 from twinbus import limits
 from twinbus.client.receiver import ReceiveOptions
 from twinbus.clock import SystemClock
-from twinbus.drill.access import NamespaceAccess
 from twinbus.drill.plan import WITNESS_QUEUE
 from twinbus.drill.sightings import BUSY, CONTACT, MANAGE, NO, OK, RECEIVE, SEND, SLOW
+from twinbus.drill.site.access import NamespaceAccess
 from twinbus.drill.stage import Line, Stage, act, plan_of, say
 from twinbus.errors import DeadlineExceeded, TwinbusError
 from twinbus.pairing.rules.classification import Failure, kind_of

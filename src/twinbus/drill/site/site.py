@@ -22,7 +22,6 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 
 from twinbus import limits
 from twinbus.cli.remote import Remote, reach
-from twinbus.drill.access import LOOPBACK, NamespaceAccess
 from twinbus.drill.children import DrillFailed
 from twinbus.drill.plan import (
     PRIMARY_NAME,
@@ -32,8 +31,9 @@ from twinbus.drill.plan import (
     primary_entities,
     secondary_entities,
 )
-from twinbus.drill.proxying import DrillProxy
-from twinbus.drill.switching import Switch
+from twinbus.drill.site.access import LOOPBACK, NamespaceAccess
+from twinbus.drill.site.proxying import DrillProxy
+from twinbus.drill.site.switching import Switch
 from twinbus.drill.tied import tied
 from twinbus.errors import RemoteError
 from twinbus.server.access.port import INSTANCE_PROPERTY

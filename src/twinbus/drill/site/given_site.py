@@ -27,11 +27,11 @@ from twinbus import limits
 from twinbus.cli.remote import Remote, reach
 from twinbus.cli.sdk import ClientFailed
 from twinbus.core.sas import ConnectionString, parse_connection_string
-from twinbus.drill.access import NamespaceAccess
 from twinbus.drill.children import DrillFailed
 from twinbus.drill.plan import TOPIC, Means, Plan, primary_entities
-from twinbus.drill.site import Site
-from twinbus.drill.switching import Switch
+from twinbus.drill.site.access import NamespaceAccess
+from twinbus.drill.site.site import Site
+from twinbus.drill.site.switching import Switch
 from twinbus.errors import ConfigError, RemoteError
 from twinbus.server.access.port import HTTP_PORT_PROPERTIES, INSTANCE_PROPERTY
 
