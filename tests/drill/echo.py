@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from twinbus.drill.stage import Line, Stage, act, say
+from twinbus.drill.roles.stage import Line, Stage, act, say
 
 
 async def play(stage: Stage, job: Line) -> None:

@@ -33,7 +33,7 @@ _ERROR = re.compile(r"[A-Za-z_][\w.]*: \S")
 def module_of(part: str, cast: str) -> str:
     """The module that plays a part: the one of the cast, or else the drill's own."""
     own = f"{cast}.{part}"
-    return own if cast and find_spec(own) else f"twinbus.drill.{part}"
+    return own if cast and find_spec(own) else f"twinbus.drill.roles.{part}"
 
 
 class DrillFailed(TwinbusError):

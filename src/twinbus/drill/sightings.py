@@ -1,8 +1,8 @@
 """What an application without a pair sees of the primary, attempt by attempt.
 
 Owns the four ways to use a namespace, how an attempt may end, and when each way was
-closed. Times are seconds. Pure: attempts in, stretches of time out. `witness.py` makes
-the attempts, `lessons.py` puts them into words.
+closed. Times are seconds. Pure: attempts in, stretches of time out. `roles/witness.py`
+makes the attempts, `lessons.py` puts them into words.
 """
 
 from __future__ import annotations

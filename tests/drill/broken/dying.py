@@ -6,7 +6,7 @@ import os
 import signal
 from pathlib import Path
 
-from twinbus.drill.stage import Line
+from twinbus.drill.roles.stage import Line
 
 # Where it is noted that a process of this drill has died; Spark's workers read it too.
 DIED = "TWINBUS_DRILL_DIED"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from tests.drill.broken.dying import die_once, may_die
-from twinbus.drill import sender
-from twinbus.drill.stage import Line, Stage, act
+from twinbus.drill.roles import sender
+from twinbus.drill.roles.stage import Line, Stage, act
 from twinbus.pairing.rules.send_call import NextStep, TryBacklog
 from twinbus.pairing.shell.route import Flight
 

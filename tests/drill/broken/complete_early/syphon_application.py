@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.drill.broken.complete_early.pump import complete_early
 from tests.drill.broken.dying import may_die
-from twinbus.drill import syphon_application
-from twinbus.drill.stage import Line, Stage, act
+from twinbus.drill.roles import syphon_application
+from twinbus.drill.roles.stage import Line, Stage, act
 
 
 async def play(stage: Stage, job: Line) -> None:

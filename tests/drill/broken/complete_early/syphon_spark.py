@@ -10,8 +10,8 @@ import os
 from pathlib import Path
 
 from tests.drill.broken.dying import may_die
-from twinbus.drill import syphon_spark
-from twinbus.drill.stage import Line
+from twinbus.drill.roles import syphon_spark
+from twinbus.drill.roles.stage import Line
 
 _DAEMON = "tests.drill.broken.complete_early.spark_daemon"
 

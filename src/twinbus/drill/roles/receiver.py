@@ -17,8 +17,8 @@ from twinbus import limits
 from twinbus.client.message import Message
 from twinbus.client.receiver import ReceiveOptions, Receiver
 from twinbus.drill.plan import PLACES, SESSION_QUEUE
+from twinbus.drill.roles.stage import Line, Stage, act, plan_of, say
 from twinbus.drill.site.access import NamespaceAccess
-from twinbus.drill.stage import Line, Stage, act, plan_of, say
 from twinbus.errors import RemoteError, SettleRefused
 from twinbus.testing.history import Recorder
 from twinbus.testing.traces import content_type_of, delivered, token_of

@@ -10,8 +10,8 @@ import asyncio
 
 from twinbus import limits
 from twinbus.aio import SendAvailabilityPairedNamespaceOptions
+from twinbus.drill.roles.stage import Line, Stage, act, plan_of, say
 from twinbus.drill.site.access import NamespaceAccess
-from twinbus.drill.stage import Line, Stage, act, plan_of, say
 
 
 async def play(stage: Stage, job: Line) -> None:

@@ -19,8 +19,8 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from twinbus import limits
+from twinbus.drill.roles.stage import Line, plan_of, say
 from twinbus.drill.site.access import NamespaceAccess
-from twinbus.drill.stage import Line, plan_of, say
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

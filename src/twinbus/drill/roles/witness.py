@@ -18,9 +18,9 @@ from twinbus import limits
 from twinbus.client.receiver import ReceiveOptions
 from twinbus.clock import SystemClock
 from twinbus.drill.plan import WITNESS_QUEUE
+from twinbus.drill.roles.stage import Line, Stage, act, plan_of, say
 from twinbus.drill.sightings import BUSY, CONTACT, MANAGE, NO, OK, RECEIVE, SEND, SLOW
 from twinbus.drill.site.access import NamespaceAccess
-from twinbus.drill.stage import Line, Stage, act, plan_of, say
 from twinbus.errors import DeadlineExceeded, TwinbusError
 from twinbus.pairing.rules.classification import Failure, kind_of
 from twinbus.wire.message.sections import encode_message

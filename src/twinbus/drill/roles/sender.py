@@ -31,8 +31,8 @@ from twinbus.aio import (
 )
 from twinbus.drill.answers import record_answer
 from twinbus.drill.plan import ENTITIES, TOPIC, Shipment
+from twinbus.drill.roles.stage import Line, Stage, act, plan_of, say
 from twinbus.drill.site.access import NamespaceAccess
-from twinbus.drill.stage import Line, Stage, act, plan_of, say
 from twinbus.drill.states import FAILED_OVER, HEALTHY, STATE_AFTER
 from twinbus.testing.events import Event, Recorder
 from twinbus.testing.history_evidence import record_pairing
