@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from twinbus.drill.judge import judge
 from twinbus.drill.plan import ENTITIES, PLACES, Plan, Wishes, make_plan, rules
+from twinbus.drill.report.timeline import Timeline, timeline_of
 from twinbus.drill.scene import PHASES, Scene
 from twinbus.drill.sightings import NO, OK, SEND, WAYS, Sighting
-from twinbus.drill.timeline import Timeline, timeline_of
 from twinbus.testing.events import Event
 
 BEGUN_MS = 1_700_000_000_000.0

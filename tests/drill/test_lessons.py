@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.drill import stories
-from twinbus.drill.lessons import helped, seen
+from twinbus.drill.report.lessons import helped, seen
 from twinbus.drill.scene import Scene
 from twinbus.drill.sightings import (
     BUSY,

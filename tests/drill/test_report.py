@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from tests.drill import stories
-from twinbus.drill import report
 from twinbus.drill.director import Performance
 from twinbus.drill.judge import judge
-from twinbus.drill.picture import draw, nice_ceiling, tick_seconds
-from twinbus.drill.summary import figures, summary_of
-from twinbus.drill.timeline import Timeline
+from twinbus.drill.report import report
+from twinbus.drill.report.picture import draw, nice_ceiling, tick_seconds
+from twinbus.drill.report.summary import figures, summary_of
+from twinbus.drill.report.timeline import Timeline
 
 NOW = datetime(2030, 1, 2, 3, 4, tzinfo=UTC)
 SVG = "{http://www.w3.org/2000/svg}"

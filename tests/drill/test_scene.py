@@ -11,9 +11,9 @@ from rich.console import Console
 
 from tests.drill import stories
 from twinbus.drill.plan import ENTITIES, PLACES, Wishes, make_plan
+from twinbus.drill.report.summary import repeat
 from twinbus.drill.scene import Scene
 from twinbus.drill.screen import LineScreen, duration, final_table, view_of
-from twinbus.drill.summary import repeat
 
 
 def said(states: dict[str, str] | None = None, accepted: int = 10) -> dict[str, Any]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tests.drill import stories
 from twinbus.drill.plan import ENTITIES
+from twinbus.drill.report.timeline import timeline_of
 from twinbus.drill.scene import Scene
 from twinbus.drill.sightings import Stretch
 from twinbus.drill.states import FAILED_OVER, PROBATION, SUSPECT
-from twinbus.drill.timeline import timeline_of
 from twinbus.testing.events import Event
 
 

@@ -236,7 +236,7 @@ def _carry_out(
 def _tell(
     performance: Performance, report: Path | None, *, as_json: bool
 ) -> dict[str, Any]:
-    from twinbus.drill.summary import summary_of
+    from twinbus.drill.report.summary import summary_of
 
     summary = summary_of(performance)
     if report is not None:
@@ -257,8 +257,8 @@ async def _perform(director: Director) -> Performance:
 def _write_report(
     report: Path, summary: dict[str, Any], performance: Performance
 ) -> None:
-    from twinbus.drill.report import write
-    from twinbus.drill.timeline import timeline_of
+    from twinbus.drill.report.report import write
+    from twinbus.drill.report.timeline import timeline_of
 
     timeline = timeline_of(performance.events, performance.scene, performance.begun_ms)
     try:

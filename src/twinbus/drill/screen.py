@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from twinbus import limits
+from twinbus.drill.report.summary import figures
 from twinbus.drill.scene import PHASES, Scene
 from twinbus.drill.states import FAILED_OVER, HEALTHY, PROBATION, REFUSED, SUSPECT
-from twinbus.drill.summary import figures
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -2,7 +2,7 @@
 
 Owns the four ways to use a namespace, how an attempt may end, and when each way was
 closed. Times are seconds. Pure: attempts in, stretches of time out. `roles/witness.py`
-makes the attempts, `lessons.py` puts them into words.
+makes the attempts, `report/lessons.py` puts them into words.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from twinbus import limits
-from twinbus.drill.lessons import helped, seen
 from twinbus.drill.plan import Plan
+from twinbus.drill.report.lessons import helped, seen
 from twinbus.drill.scene import PHASES, Scene
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from twinbus.drill.picture import draw
-from twinbus.drill.summary import figures
-from twinbus.drill.timeline import Timeline
+from twinbus.drill.report.picture import draw
+from twinbus.drill.report.summary import figures
+from twinbus.drill.report.timeline import Timeline
 
 _WIDE, _NARROW = 960, 360
 _STYLE = Path(__file__).with_name("report.css")

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+from twinbus.drill.report.timeline import Timeline
 from twinbus.drill.sightings import BUSY, NO, SLOW, Stretch
 from twinbus.drill.states import FAILED_OVER, PROBATION, REFUSED, SUSPECT
-from twinbus.drill.timeline import Timeline
 
 _SHORT = {
     "start": "start",
