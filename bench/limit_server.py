@@ -25,8 +25,8 @@ from twinbus.core.entity import QueueDescription
 from twinbus.core.sas import format_connection_string
 from twinbus.server.access.port import NamespacePort
 from twinbus.server.amqp.connection import ServerConnection
-from twinbus.server.broker import keys
-from twinbus.server.broker.config import NamespaceConfig
+from twinbus.server.broker.directory import keys
+from twinbus.server.broker.directory.config import NamespaceConfig
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.setup.server import set_up

@@ -32,7 +32,7 @@ from azure.servicebus.exceptions import ServiceBusError
 from tests.server.cbs import Cbs, RequestLinks, connect
 from twinbus.core.sas import Secret, make_token
 from twinbus.errors import ConfigError
-from twinbus.server.broker.keys import read_rules
+from twinbus.server.broker.directory.keys import read_rules
 from twinbus.server.setup.config import parse_config
 from twinbus.store.sqlite.file import FILE_NAME
 

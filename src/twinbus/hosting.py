@@ -19,9 +19,9 @@ from twinbus.core import sas
 from twinbus.core.entity import QueueDescription
 from twinbus.core.names import SubQueue
 from twinbus.errors import ConfigError
-from twinbus.server.broker import keys
-from twinbus.server.broker.config import NamespaceConfig
-from twinbus.server.broker.entities import Entity
+from twinbus.server.broker.directory import keys
+from twinbus.server.broker.directory.config import NamespaceConfig
+from twinbus.server.broker.directory.entities import Entity
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
 from twinbus.server.setup.listener import ListenOptions

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.run import Run, run_at_terminal, served
 from tests.cli.test_namespace import fill
-from twinbus.server.broker import keys
+from twinbus.server.broker.directory import keys
 
 PORTS = ("--amqp-port", 0, "--http-port", 0)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.cli.run import Run, served
 from twinbus.clock import Now
 from twinbus.core.entity import QueueDescription
-from twinbus.server.broker import keys
+from twinbus.server.broker.directory import keys
 from twinbus.server.setup.server import open_namespace
 from twinbus.store.base import DEAD_LETTER, Record
 

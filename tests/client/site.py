@@ -15,7 +15,7 @@ from twinbus.client.message import Message
 from twinbus.client.transport.endpoint import Endpoint
 from twinbus.core.entity import QueueDescription
 from twinbus.core.sas import DEV_KEY_NAME, DEV_KEY_TEXT
-from twinbus.server.broker.config import NamespaceConfig
+from twinbus.server.broker.directory.config import NamespaceConfig
 from twinbus.wire.codec import decode
 from twinbus.wire.message.sections import (
     DATA,

@@ -32,7 +32,7 @@ from twinbus.errors import (
     DeadlineExceeded,
     RemoteError,
 )
-from twinbus.server.broker.config import NamespaceConfig
+from twinbus.server.broker.directory.config import NamespaceConfig
 
 ROOT = (sas.DEV_KEY_NAME, sas.DEV_KEY_TEXT)
 

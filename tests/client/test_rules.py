@@ -29,7 +29,7 @@ from twinbus.core.filters import (
 from twinbus.core.rule import RuleDescription, default_rule
 from twinbus.core.sas import DEV_KEY_NAME, DEV_KEY_TEXT
 from twinbus.errors import ArgumentError, RemoteError
-from twinbus.server.broker.config import (
+from twinbus.server.broker.directory.config import (
     NamespaceConfig,
     SubscriptionConfig,
     TopicConfig,

@@ -22,7 +22,7 @@ from tests.server.raw import RawClient, RawServer, serving
 from twinbus.clock import Now
 from twinbus.core.entity import QueueDescription
 from twinbus.pairing.rules.ping import ping_message
-from twinbus.server.broker.config import NamespaceConfig
+from twinbus.server.broker.directory.config import NamespaceConfig
 from twinbus.testing.server_process import ServerProcess
 from twinbus.wire.events import Delivered
 from twinbus.wire.link import Link

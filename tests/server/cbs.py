@@ -14,7 +14,7 @@ from typing import Any
 from tests.server.raw import RawClient, RawServer
 from twinbus.clock import ManualClock
 from twinbus.core.sas import Secret, make_token
-from twinbus.server.broker.config import NamespaceConfig
+from twinbus.server.broker.directory.config import NamespaceConfig
 from twinbus.server.setup.listener import ListenOptions
 from twinbus.server.setup.server import Server, ServerOptions
 from twinbus.wire.events import Attached, Delivered, Disposed, Event, Opened

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.server.raw import RawClient, RawServer, serving
 from twinbus.clock import Now
-from twinbus.server.broker.config import NamespaceConfig
+from twinbus.server.broker.directory.config import NamespaceConfig
 from twinbus.store.base import Counts, Stored
 from twinbus.wire.codec import encode
 from twinbus.wire.events import Delivered

@@ -16,7 +16,7 @@ from twinbus.clock import ManualClock
 from twinbus.core.sas import DEV_KEY_NAME, DEV_KEY_TEXT, Secret, make_token
 from twinbus.server.access.port import NamespacePort
 from twinbus.server.amqp.connection import ServerConnection
-from twinbus.server.broker.config import NamespaceConfig
+from twinbus.server.broker.directory.config import NamespaceConfig
 from twinbus.server.broker.host import Host
 from twinbus.server.setup.listener import ListenOptions
 from twinbus.server.setup.server import Server, ServerOptions

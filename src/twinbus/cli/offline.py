@@ -20,7 +20,7 @@ from twinbus.errors import ConfigError, EntityNotFound
 
 if TYPE_CHECKING:
     from twinbus.core.names import EntityPath
-    from twinbus.server.broker.entities import Entity
+    from twinbus.server.broker.directory.entities import Entity
     from twinbus.server.broker.namespace import Namespace
     from twinbus.server.broker.turn import Turn
 
@@ -62,7 +62,7 @@ def opened(
     data: Path, name: str | None, *, make: bool = False
 ) -> Iterator[tuple[Namespace, Turn]]:
     """A namespace, and a turn of it that ends with the block."""
-    from twinbus.server.broker import keys
+    from twinbus.server.broker.directory import keys
     from twinbus.server.broker.turn import Turn
     from twinbus.server.setup.server import open_namespace
 
@@ -91,7 +91,7 @@ def place_text(data: Path, namespace: Namespace) -> str:
 
 def count_at(namespace: Namespace, path: EntityPath) -> int:
     """How many messages there are at a path, in any state."""
-    from twinbus.server.broker.maintenance import containers_at
+    from twinbus.server.broker.directory.maintenance import containers_at
 
     found = map(namespace.store.counts, containers_at(namespace, path))
     return sum(one.active + one.deferred + one.scheduled for one in found)

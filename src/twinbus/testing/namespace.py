@@ -29,9 +29,9 @@ from twinbus.core.names import parse_address
 from twinbus.core.rule import DEFAULT_RULE_NAME
 from twinbus.core.sas import DEV_KEY_NAME, DEV_KEY_TEXT
 from twinbus.errors import ConfigError
-from twinbus.server.broker.config import NamespaceConfig
+from twinbus.server.broker.directory.config import NamespaceConfig
+from twinbus.server.broker.directory.maintenance import purge, reset
 from twinbus.server.broker.host import Host
-from twinbus.server.broker.maintenance import purge, reset
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Command, Turn
 from twinbus.server.setup.config import load_config, parse_config

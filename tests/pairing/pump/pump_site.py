@@ -30,7 +30,7 @@ from twinbus.pairing.pump.pump import Pump, PumpSettings
 from twinbus.pairing.pump.settling import Journal
 from twinbus.pairing.rules import envelope
 from twinbus.pairing.rules.naming import backlog_path
-from twinbus.server.broker.config import NamespaceConfig
+from twinbus.server.broker.directory.config import NamespaceConfig
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
 from twinbus.wire.message.sections import GROUP_ID, MESSAGE_ID, encode_message

@@ -29,7 +29,7 @@ from tests.server.strangers import (
 from twinbus import limits
 from twinbus.core.entity import QueueDescription
 from twinbus.server.access.port import NamespacePort
-from twinbus.server.broker.config import NamespaceConfig
+from twinbus.server.broker.directory.config import NamespaceConfig
 from twinbus.wire.connection import ConnectionState
 from twinbus.wire.frames import HEARTBEAT, encode_frame
 from twinbus.wire.message import sections

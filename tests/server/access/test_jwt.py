@@ -20,7 +20,7 @@ from twinbus.core.names import EntityPath
 from twinbus.core.rights import JwtOptions, Right
 from twinbus.errors import ConfigError, Unauthorized
 from twinbus.server.access.jwt import BearerTokens, read_keys
-from twinbus.server.broker.config import NamespaceConfig
+from twinbus.server.broker.directory.config import NamespaceConfig
 from twinbus.server.setup.config import load_config
 
 NOW_S = ManualClock().now_ms() // 1000

@@ -25,8 +25,8 @@ from twinbus.core.entity import QueueDescription
 from twinbus.core.rights import AuthorizationRule, Right
 from twinbus.core.sas import Secret, make_token
 from twinbus.server.access.failures import TOO_MANY
-from twinbus.server.broker import keys
-from twinbus.server.broker.config import NamespaceConfig
+from twinbus.server.broker.directory import keys
+from twinbus.server.broker.directory.config import NamespaceConfig
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
 from twinbus.server.setup.server import open_namespace

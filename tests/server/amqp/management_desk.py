@@ -24,7 +24,7 @@ from twinbus.server.amqp.management.operations import (
     perform,
     refusal,
 )
-from twinbus.server.broker.entities import Entity
+from twinbus.server.broker.directory.entities import Entity
 from twinbus.server.broker.lock_tokens import uuid_of
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn

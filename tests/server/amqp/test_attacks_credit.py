@@ -18,7 +18,7 @@ from twinbus.core.entity import QueueDescription
 from twinbus.core.names import EntityPath
 from twinbus.server.amqp.connection import ServerConnection
 from twinbus.server.amqp.receiving import ReceiveNode
-from twinbus.server.broker.config import NamespaceConfig
+from twinbus.server.broker.directory.config import NamespaceConfig
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
 from twinbus.wire.codec import encode

@@ -16,7 +16,7 @@ from twinbus.core.entity import (
 )
 from twinbus.core.names import EntityPath
 from twinbus.errors import ArgumentError, InvalidField, QuotaExceeded, StoreFault
-from twinbus.server.broker.entities import Entities
+from twinbus.server.broker.directory.entities import Entities
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn

@@ -24,7 +24,7 @@ from twinbus.core.filters import SqlFilter, SqlRuleAction
 from twinbus.core.names import EntityPath
 from twinbus.errors import DecodeError, TwinbusError
 from twinbus.server.broker.commands import TakenMessages
-from twinbus.server.broker.config import (
+from twinbus.server.broker.directory.config import (
     NamespaceConfig,
     SubscriptionConfig,
     TopicConfig,

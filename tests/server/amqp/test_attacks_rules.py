@@ -19,7 +19,7 @@ from twinbus.core.entity import (
 )
 from twinbus.core.filters import SqlFilter, SqlRuleAction
 from twinbus.core.rule import RuleDescription, default_rule
-from twinbus.server.broker.config import (
+from twinbus.server.broker.directory.config import (
     NamespaceConfig,
     SubscriptionConfig,
     TopicConfig,

@@ -13,7 +13,7 @@ from tests.server.raw import RawClient, RawServer, connections_of
 from twinbus.core.entity import QueueDescription
 from twinbus.core.rights import AuthorizationRule, Right
 from twinbus.core.sas import Secret
-from twinbus.server.broker.config import NamespaceConfig
+from twinbus.server.broker.directory.config import NamespaceConfig
 from twinbus.wire.events import Detached, Disposed, Event
 from twinbus.wire.link import Link
 from twinbus.wire.message import sections

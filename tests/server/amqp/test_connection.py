@@ -14,7 +14,7 @@ from twinbus.core.entity import QueueDescription
 from twinbus.core.names import parse_address
 from twinbus.errors import Bug, StoreFault
 from twinbus.server.amqp.sessions import SESSION_FILTER
-from twinbus.server.broker.config import NamespaceConfig
+from twinbus.server.broker.directory.config import NamespaceConfig
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
 from twinbus.wire.events import Answered, Closed, Delivered, Detached, Disposed

@@ -20,7 +20,7 @@ from twinbus.core.entity import QueueDescription
 from twinbus.core.names import CBS
 from twinbus.server.access.port import NamespacePort
 from twinbus.server.amqp.replies import ReplyNode, reply_node
-from twinbus.server.broker.config import NamespaceConfig
+from twinbus.server.broker.directory.config import NamespaceConfig
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
 from twinbus.wire.events import Attached, Ended

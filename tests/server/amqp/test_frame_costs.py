@@ -22,7 +22,7 @@ from twinbus import limits
 from twinbus.clock import Now, SystemClock
 from twinbus.core.entity import QueueDescription
 from twinbus.server.access.port import NamespacePort
-from twinbus.server.broker.config import NamespaceConfig
+from twinbus.server.broker.directory.config import NamespaceConfig
 from twinbus.wire.events import Attached, Delivered
 from twinbus.wire.frames import encode_frame
 from twinbus.wire.link import Link

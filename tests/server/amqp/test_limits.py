@@ -21,7 +21,7 @@ from twinbus import limits
 from twinbus.core.entity import QueueDescription
 from twinbus.server.access.port import NamespacePort
 from twinbus.server.amqp.connection import ServerConnection
-from twinbus.server.broker.config import NamespaceConfig
+from twinbus.server.broker.directory.config import NamespaceConfig
 from twinbus.wire.events import Closed, Delivered, Detached, Ended, Flowed
 from twinbus.wire.frames import HEARTBEAT, encode_frame
 from twinbus.wire.link import Link

@@ -18,7 +18,7 @@ from twinbus.core.entity import (
     TopicDescription,
 )
 from twinbus.core.rule import default_rule
-from twinbus.server.broker.config import (
+from twinbus.server.broker.directory.config import (
     NamespaceConfig,
     SubscriptionConfig,
     TopicConfig,

@@ -13,7 +13,7 @@ from bench.blocking import BlockingConnection
 from tests.server.raw import RawServer, serving
 from tests.server.strangers import SASL, WAIT_SECONDS, answers
 from twinbus.errors import PeerError
-from twinbus.server.broker.config import NamespaceConfig
+from twinbus.server.broker.directory.config import NamespaceConfig
 from twinbus.wire.frames import SASL_HEADER, encode_frame
 from twinbus.wire.performatives import SaslInit, SaslMechanisms, SaslOutcome
 

@@ -14,7 +14,7 @@ from tests.server.strangers import until
 from twinbus import limits
 from twinbus.core.entity import QueueDescription
 from twinbus.server.access.port import NamespacePort
-from twinbus.server.broker.config import NamespaceConfig
+from twinbus.server.broker.directory.config import NamespaceConfig
 from twinbus.wire.events import Attached, Closed, Delivered, Detached
 from twinbus.wire.frames import encode_frame
 from twinbus.wire.link import Link

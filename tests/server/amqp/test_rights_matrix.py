@@ -33,7 +33,7 @@ from twinbus.core.entity import (
 from twinbus.core.rights import AuthorizationRule, Operation, Right
 from twinbus.core.rule import default_rule
 from twinbus.core.sas import Secret
-from twinbus.server.broker.config import (
+from twinbus.server.broker.directory.config import (
     NamespaceConfig,
     SubscriptionConfig,
     TopicConfig,

@@ -11,7 +11,7 @@ import pytest
 from tests.server.raw import RawClient, RawServer, serving
 from twinbus import limits
 from twinbus.core.entity import QueueDescription
-from twinbus.server.broker.config import NamespaceConfig
+from twinbus.server.broker.directory.config import NamespaceConfig
 from twinbus.wire.codec import encode
 from twinbus.wire.events import Delivered
 from twinbus.wire.link import Link

@@ -10,7 +10,7 @@ import pytest
 from twinbus.core.rights import AuthorizationRule, Right
 from twinbus.core.sas import DEV_KEY_TEXT, Secret
 from twinbus.errors import ArgumentError, ConfigError, EntityExists, EntityNotFound
-from twinbus.server.broker import keys
+from twinbus.server.broker.directory import keys
 from twinbus.store.base import Store
 from twinbus.store.opening import open_store
 

@@ -16,8 +16,8 @@ from twinbus.core.entity import (
 from twinbus.core.names import EntityPath, parse_address
 from twinbus.core.rule import default_rule
 from twinbus.errors import EntityNotFound
-from twinbus.server.broker import maintenance
-from twinbus.server.broker.config import (
+from twinbus.server.broker.directory import maintenance
+from twinbus.server.broker.directory.config import (
     NamespaceConfig,
     SubscriptionConfig,
     TopicConfig,

@@ -12,7 +12,7 @@ from twinbus import limits
 from twinbus.clock import ManualClock, Now, SystemClock
 from twinbus.core.entity import QueueDescription
 from twinbus.server.amqp.sessions import ticks
-from twinbus.server.broker.config import NamespaceConfig
+from twinbus.server.broker.directory.config import NamespaceConfig
 from twinbus.server.broker.namespace_clock import NamespaceClock
 from twinbus.store.base import Record
 from twinbus.store.sqlite.store import SqliteStore

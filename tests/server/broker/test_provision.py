@@ -9,10 +9,10 @@ import pytest
 from twinbus.clock import Now
 from twinbus.core.names import EntityPath
 from twinbus.errors import ConfigError
-from twinbus.server.broker import keys
-from twinbus.server.broker.config import NamespaceConfig
+from twinbus.server.broker.directory import keys
+from twinbus.server.broker.directory.config import NamespaceConfig
+from twinbus.server.broker.directory.provision import provision
 from twinbus.server.broker.namespace import Namespace
-from twinbus.server.broker.provision import provision
 from twinbus.server.broker.turn import Turn
 from twinbus.server.setup.config import parse_config
 from twinbus.store.opening import open_store

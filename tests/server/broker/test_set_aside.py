@@ -17,12 +17,12 @@ from twinbus.core.entity import (
 from twinbus.core.names import EntityPath
 from twinbus.core.rule import default_rule
 from twinbus.errors import StoreFault
-from twinbus.server.broker.config import (
+from twinbus.server.broker.directory.config import (
     NamespaceConfig,
     SubscriptionConfig,
     TopicConfig,
 )
-from twinbus.server.broker.entities import Description, Entity
+from twinbus.server.broker.directory.entities import Description, Entity
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn

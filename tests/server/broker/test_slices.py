@@ -20,9 +20,9 @@ from twinbus.core.entity import (
 from twinbus.core.filters import SqlFilter
 from twinbus.core.rule import RuleDescription
 from twinbus.errors import EntityNotFound
-from twinbus.server.broker import maintenance
 from twinbus.server.broker.commands import Send
-from twinbus.server.broker.entities import Entity
+from twinbus.server.broker.directory import maintenance
+from twinbus.server.broker.directory.entities import Entity
 from twinbus.server.broker.host import UNHEARD
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.submissions import Submission, in_fair_order

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from twinbus.server.broker.config import NamespaceConfig
+from twinbus.server.broker.directory.config import NamespaceConfig
 from twinbus.server.http.websocket import PATH, SUBPROTOCOL
 from twinbus.server.setup.certificates import TlsOptions
 from twinbus.server.setup.listener import ListenOptions

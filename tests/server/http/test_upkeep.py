@@ -22,7 +22,7 @@ from twinbus.core.names import EntityPath
 from twinbus.core.rights import AuthorizationRule, Right
 from twinbus.core.rule import default_rule
 from twinbus.core.sas import Secret
-from twinbus.server.broker.config import (
+from twinbus.server.broker.directory.config import (
     NamespaceConfig,
     SubscriptionConfig,
     TopicConfig,

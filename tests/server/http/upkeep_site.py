@@ -20,8 +20,8 @@ from tests.server.raw import RawClient, RawServer
 from twinbus.clock import ManualClock
 from twinbus.core.rights import AuthorizationRule
 from twinbus.core.sas import Secret, make_token
-from twinbus.server.broker import keys
-from twinbus.server.broker.config import NamespaceConfig
+from twinbus.server.broker.directory import keys
+from twinbus.server.broker.directory.config import NamespaceConfig
 from twinbus.server.setup.listener import ListenOptions
 from twinbus.server.setup.server import Server, ServerOptions
 

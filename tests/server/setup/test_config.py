@@ -29,7 +29,7 @@ from twinbus.core.filters import (
     TrueFilter,
 )
 from twinbus.core.sas import Secret
-from twinbus.server.broker.config import NamespaceConfig
+from twinbus.server.broker.directory.config import NamespaceConfig
 from twinbus.server.setup.config import load_config, parse_config
 
 OURS = """

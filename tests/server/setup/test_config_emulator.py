@@ -16,7 +16,7 @@ from twinbus.core.entity import (
     default_rule,
 )
 from twinbus.core.filters import CorrelationFilter, SqlFilter, SqlRuleAction
-from twinbus.server.broker.config import SubscriptionConfig, TopicConfig
+from twinbus.server.broker.directory.config import SubscriptionConfig, TopicConfig
 from twinbus.server.setup.config import parse_config
 
 EMULATOR: dict[str, Any] = {

@@ -24,8 +24,8 @@ from twinbus.core.names import EntityPath
 from twinbus.core.sas import DEV_KEY_TEXT, parse_connection_string
 from twinbus.errors import ConfigError
 from twinbus.server.access.port import NamespacePort
-from twinbus.server.broker import keys
-from twinbus.server.broker.config import NamespaceConfig
+from twinbus.server.broker.directory import keys
+from twinbus.server.broker.directory.config import NamespaceConfig
 from twinbus.server.setup.config import parse_config
 from twinbus.server.setup.listener import ListenOptions
 from twinbus.server.setup.server import Server, ServerOptions, open_namespace

@@ -118,7 +118,7 @@ def show_one(
     as_json: Json = False,
 ) -> None:
     """Show the keys of a rule and a connection string with them."""
-    from twinbus.server.broker.keys import find_rule, read_rules
+    from twinbus.server.broker.directory.keys import find_rule, read_rules
 
     rules = read_rules(namespace_folder(data, namespace))
     show(_shown(find_rule(rules, name), host), as_json)
@@ -130,7 +130,7 @@ def list_all(
 ) -> None:
     """List the rules and what they allow, without keys."""
     from twinbus.core.rights import format_rights
-    from twinbus.server.broker.keys import read_rules
+    from twinbus.server.broker.directory.keys import read_rules
 
     results = [
         {"name": rule.name, "rights": list(format_rights(rule.rights))}
@@ -153,7 +153,7 @@ def create(
 ) -> None:
     """Create a rule with new keys for the whole namespace."""
     from twinbus.core.rights import AuthorizationRule, format_rights, parse_rights
-    from twinbus.server.broker.keys import add_rule, new_key
+    from twinbus.server.broker.directory.keys import add_rule, new_key
 
     rights = parse_rights(right)
     if connection_string is not None:
@@ -182,7 +182,7 @@ def regenerate(
     as_json: Json = False,
 ) -> None:
     """Give a rule another key; the old one no longer works."""
-    from twinbus.server.broker.keys import find_rule, regenerate_key
+    from twinbus.server.broker.directory.keys import find_rule, regenerate_key
 
     which = "secondary" if secondary else "primary"
     what = f"end the {which} key of the authorization rule '{name}' of"
@@ -213,7 +213,7 @@ def delete(
     as_json: Json = False,
 ) -> None:
     """Delete a rule; its keys no longer work."""
-    from twinbus.server.broker.keys import delete_rule, find_rule
+    from twinbus.server.broker.directory.keys import delete_rule, find_rule
 
     what = f"delete the authorization rule '{name}' and end its keys, of"
     if connection_string is not None:

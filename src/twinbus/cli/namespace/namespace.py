@@ -27,7 +27,7 @@ from twinbus.core.names import parse_address
 from twinbus.errors import ConfigError
 
 if TYPE_CHECKING:
-    from twinbus.server.broker.config import NamespaceConfig
+    from twinbus.server.broker.directory.config import NamespaceConfig
 
 app = typer.Typer(
     help="A namespace as a whole: its folder, or a running server.",
@@ -53,7 +53,7 @@ def purge(
     as_json: Json = False,
 ) -> None:
     """Delete all messages of an entity, its dead letters and session states too."""
-    from twinbus.server.broker import maintenance
+    from twinbus.server.broker.directory import maintenance
 
     target = parse_address(path or "")
     if target.is_namespace is not everything or (path and everything):
@@ -92,7 +92,7 @@ def reset(
 
     A running server makes those of its own configuration again.
     """
-    from twinbus.server.broker import maintenance
+    from twinbus.server.broker.directory import maintenance
 
     if connection_string is not None:
         if config is not None:
@@ -114,7 +114,7 @@ def reset(
 
 
 def _wanted(config: Path | None, name: str) -> NamespaceConfig:
-    from twinbus.server.broker.config import NamespaceConfig
+    from twinbus.server.broker.directory.config import NamespaceConfig
     from twinbus.server.setup.config import load_config
 
     if config is None:

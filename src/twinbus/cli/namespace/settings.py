@@ -25,7 +25,7 @@ from twinbus.core.entity import (
 from twinbus.errors import ConfigError
 
 if TYPE_CHECKING:
-    from twinbus.server.broker.config import NamespaceConfig
+    from twinbus.server.broker.directory.config import NamespaceConfig
 
 # Names and times are no settings; rights and keys have a command of their own.
 _NOT_OPTIONS = frozenset(

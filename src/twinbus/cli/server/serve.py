@@ -23,7 +23,7 @@ from twinbus.errors import ConfigError
 
 if TYPE_CHECKING:
     from twinbus.core.rights import JwtOptions
-    from twinbus.server.broker.config import NamespaceConfig
+    from twinbus.server.broker.directory.config import NamespaceConfig
     from twinbus.server.setup.server import Server, ServerOptions
     from twinbus.server.setup.supervised import Supervised
 
@@ -283,7 +283,7 @@ def _jwt(given: ServeOptions) -> JwtOptions | None:
 
 def _namespaces(given: ServeOptions) -> list[NamespaceConfig]:
     from twinbus.core.names import check_namespace_name
-    from twinbus.server.broker.config import NamespaceConfig
+    from twinbus.server.broker.directory.config import NamespaceConfig
     from twinbus.server.setup.config import load_config
 
     configured = load_config(given.config) if given.config else []

@@ -23,7 +23,7 @@ from twinbus.server.access.jwt import claim_from
 from twinbus.server.amqp.node import Node
 from twinbus.server.amqp.replies import reply_node
 from twinbus.server.broker.answers import status_of
-from twinbus.server.broker.placement import find_entity, rules_of
+from twinbus.server.broker.directory.placement import find_entity, rules_of
 from twinbus.wire.events import Delivered
 from twinbus.wire.message.sections import Request, encode_reply
 from twinbus.wire.performatives import Accepted

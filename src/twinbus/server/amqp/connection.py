@@ -22,8 +22,8 @@ from twinbus.server.amqp.node import Needed, Node
 from twinbus.server.amqp.receiving import ReceiveNode
 from twinbus.server.amqp.replies import ReplyKey, ReplyNode, UnreadBytes, wire_error
 from twinbus.server.amqp.transactions import Transactions
+from twinbus.server.broker.directory.placement import unwatch_rules, watch_rules
 from twinbus.server.broker.host import Host
-from twinbus.server.broker.placement import unwatch_rules, watch_rules
 from twinbus.server.broker.turn import Room
 from twinbus.store.base import SessionGrant
 from twinbus.wire.connection import ConnectionState, Engine

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from twinbus import limits
 from twinbus.core.names import EntityPath
 from twinbus.core.rights import Operation
-from twinbus.server.broker.placement import host_of
+from twinbus.server.broker.directory.placement import host_of
 from twinbus.wire.events import Delivered
 from twinbus.wire.link import Link, LinkState
 from twinbus.wire.performatives import Error

@@ -23,7 +23,7 @@ from twinbus.server.broker.commands import (
     TakenMessages,
     UnlockSession,
 )
-from twinbus.server.broker.entities import Entity
+from twinbus.server.broker.directory.entities import Entity
 from twinbus.server.broker.host import UNHEARD
 from twinbus.server.broker.lock_tokens import tag_bytes, token_bytes
 from twinbus.server.broker.rendering import render_stored

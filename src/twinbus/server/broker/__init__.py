@@ -1,13 +1,11 @@
 """The broker: what a namespace does with commands, without any protocol.
 
-Read `host.py` (collect, commit, hand out), `turn.py` (a turn as a function),
-`commands.py` (what surfaces hand in), `namespace.py` (the rules), `tick.py` (what time
-does), `routing.py` (where a message goes), `letter.py` (a message on its way),
-`entities.py` and `placement.py` (which host runs which entity); then `keys.py`
-(authorization rules), `config.py` and `provision.py` (configured entities),
-`maintenance.py` (purge and reset), `undo.py` (changes in memory that can be undone),
-`namespace_clock.py` (time over restarts), `throttle.py`, `counters.py` and `faults.py`
-(what is rehearsed).
+Read `host.py` (collect, commit, hand out), `submissions.py` (the order of commands),
+`turn.py` (a turn as a function), `commands.py` (what surfaces hand in), `namespace.py`
+(the rules), `tick.py` (what time does), `routing.py` (where a message goes) and
+`letter.py` (a message on its way); then `directory/` (what exists), `undo.py` (changes
+in memory that can be undone), `namespace_clock.py` (time over restarts), `throttle.py`,
+`counters.py` and `faults.py` (what is rehearsed).
 `lock_tokens.py` and `rendering.py` say how locks and kept messages look outside,
 `answers.py` how errors are told. Must not know links, connections or HTTP.
 """

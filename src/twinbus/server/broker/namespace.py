@@ -34,9 +34,9 @@ from twinbus.errors import (
     StorageFull,
     StoreFault,
 )
-from twinbus.server.broker import keys
-from twinbus.server.broker.config import NamespaceConfig
-from twinbus.server.broker.entities import Entities, Entity
+from twinbus.server.broker.directory import keys
+from twinbus.server.broker.directory.config import NamespaceConfig
+from twinbus.server.broker.directory.entities import Entities, Entity
 from twinbus.server.broker.faults import Faults
 from twinbus.server.broker.letter import Letter
 from twinbus.server.broker.routing import Router, error_text, expiry

@@ -19,7 +19,7 @@ from typing import Any
 from twinbus import limits
 from twinbus.core.filters import Budget
 from twinbus.errors import FilterError, PeerError, StoreFault, TwinbusError
-from twinbus.server.broker.entities import Entities, Entity
+from twinbus.server.broker.directory.entities import Entities, Entity
 from twinbus.server.broker.letter import Letter, LetterView
 from twinbus.server.broker.turn import Turn
 from twinbus.server.broker.undo import UndoLog

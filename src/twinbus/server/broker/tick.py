@@ -15,7 +15,7 @@ from twinbus import limits
 from twinbus.clock import Now
 from twinbus.core.names import SubQueue
 from twinbus.errors import StoreFault
-from twinbus.server.broker.entities import Entity
+from twinbus.server.broker.directory.entities import Entity
 from twinbus.server.broker.routing import error_text
 from twinbus.server.broker.turn import Turn, answerable
 from twinbus.store.base import FOREVER_MS, EndedLock, Stored

@@ -23,8 +23,8 @@ from twinbus.core.rights import Claim, Operation, RulesOf, allowed, claim_for
 from twinbus.errors import Unauthorized
 from twinbus.server.access.jwt import BearerTokens, claim_from
 from twinbus.server.access.port import NamespacePort
+from twinbus.server.broker.directory.placement import find_entity, rules_of
 from twinbus.server.broker.host import Host
-from twinbus.server.broker.placement import find_entity, rules_of
 from twinbus.server.http.strangers import count_request
 
 _BEARER = "bearer "

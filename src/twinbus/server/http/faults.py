@@ -19,8 +19,8 @@ from twinbus.core.rights import Claim, Operation
 from twinbus.errors import ArgumentError, CallerError, TwinbusError
 from twinbus.server.access.port import NamespacePort
 from twinbus.server.broker import answers
+from twinbus.server.broker.directory.placement import find_entity
 from twinbus.server.broker.faults import read_request
-from twinbus.server.broker.placement import find_entity
 from twinbus.server.http import route
 from twinbus.server.http.auth import Asked
 from twinbus.server.http.route import (

@@ -29,7 +29,7 @@ from twinbus.core.rights import Operation
 from twinbus.errors import StoreFault, Unauthorized
 from twinbus.server.access.port import NamespacePort, is_loopback
 from twinbus.server.broker.counters import Histogram
-from twinbus.server.broker.entities import Entity
+from twinbus.server.broker.directory.entities import Entity
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
 from twinbus.server.http.auth import Asked, admitted

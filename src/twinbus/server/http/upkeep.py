@@ -15,7 +15,7 @@ and a key that was replaced has ended when the answer comes.
 Bodies are JSON, shaped as Azure's Resource Manager has it for a namespace's rules.
 Everything needs Manage, on the namespace or, for a purge, on the entity; `listKeys` and
 `regenerateKeys` are the only answers with keys in them.
-What a purge is, is in `broker/maintenance.py`.
+What a purge is, is in `broker/directory/maintenance.py`.
 """
 
 from __future__ import annotations
@@ -47,10 +47,11 @@ from twinbus.errors import (
     TwinbusError,
 )
 from twinbus.server.access.port import INSTANCE_HEADER, NamespacePort
-from twinbus.server.broker import answers, keys, maintenance
+from twinbus.server.broker import answers
+from twinbus.server.broker.directory import keys, maintenance
+from twinbus.server.broker.directory.placement import host_of, hosts_of
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
-from twinbus.server.broker.placement import host_of, hosts_of
 from twinbus.server.broker.turn import Turn
 from twinbus.server.http import route
 from twinbus.server.http.auth import Asked

@@ -38,7 +38,7 @@ from twinbus.core.filters import (
     TrueFilter,
 )
 from twinbus.core.rights import AUDIENCE, ROLES, JwtOptions
-from twinbus.server.broker.config import (
+from twinbus.server.broker.directory.config import (
     NamespaceConfig,
     SubscriptionConfig,
     TopicConfig,

@@ -30,12 +30,12 @@ from twinbus.server.access.jwt import BearerTokens
 from twinbus.server.access.memory import Ledger
 from twinbus.server.access.port import NamespacePort
 from twinbus.server.access.switchboard import Switchboard
-from twinbus.server.broker import keys
-from twinbus.server.broker.config import NamespaceConfig
+from twinbus.server.broker.directory import keys
+from twinbus.server.broker.directory.config import NamespaceConfig
+from twinbus.server.broker.directory.provision import provision
 from twinbus.server.broker.faults import Faults
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
-from twinbus.server.broker.provision import provision
 from twinbus.server.broker.turn import Turn
 from twinbus.server.setup import listener
 from twinbus.server.setup.listener import ListenOptions

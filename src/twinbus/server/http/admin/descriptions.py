@@ -28,7 +28,7 @@ from twinbus.core.entity import (
 from twinbus.core.rights import AuthorizationRule, Right, format_rights, parse_rights
 from twinbus.core.sas import Secret
 from twinbus.errors import ArgumentError
-from twinbus.server.broker.keys import new_key
+from twinbus.server.broker.directory.keys import new_key
 from twinbus.server.http.admin.xml import (
     COUNTS,
     Element,

@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 from twinbus import limits
 from twinbus.core.names import SubQueue
 from twinbus.core.rule import RuleDescription
-from twinbus.server.broker.entities import Entity
+from twinbus.server.broker.directory.entities import Entity
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.http.admin import descriptions as admin_descriptions
 from twinbus.server.http.admin import rules as admin_rules

@@ -20,7 +20,7 @@ from twinbus.core.entity import (
 from twinbus.core.names import EntityPath
 from twinbus.core.rule import DEFAULT_RULE_NAME, RuleDescription
 from twinbus.errors import ArgumentError, CallerError, EntityNotFound
-from twinbus.server.broker.entities import Entity
+from twinbus.server.broker.directory.entities import Entity
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
 from twinbus.server.http.admin import descriptions as admin_descriptions

@@ -19,7 +19,7 @@ from twinbus.core.rights import Claim, Operation
 from twinbus.errors import ArgumentError, Bug, StoreFault, TwinbusError
 from twinbus.server.access.port import NamespacePort
 from twinbus.server.broker import answers
-from twinbus.server.broker.placement import host_of
+from twinbus.server.broker.directory.placement import host_of
 from twinbus.server.http import route
 from twinbus.server.http.admin.descriptions import STRICT_VERSION
 from twinbus.server.http.admin.filters import Filter, parse_filter

@@ -37,15 +37,15 @@ from twinbus.errors import (
 from twinbus.server.access.port import NamespacePort
 from twinbus.server.broker import answers
 from twinbus.server.broker.commands import Send
-from twinbus.server.broker.entities import Entity
-from twinbus.server.broker.lock_tokens import lock_of, uuid_of
-from twinbus.server.broker.namespace import Namespace
-from twinbus.server.broker.placement import (
+from twinbus.server.broker.directory.entities import Entity
+from twinbus.server.broker.directory.placement import (
     host_of,
     rules_of,
     unwatch_rules,
     watch_rules,
 )
+from twinbus.server.broker.lock_tokens import lock_of, uuid_of
+from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
 from twinbus.server.http import route
 from twinbus.server.http.admin.xml import ERROR_TYPE, write_error

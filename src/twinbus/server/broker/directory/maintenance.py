@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from twinbus import limits
 from twinbus.core.names import EntityPath, SubQueue
-from twinbus.server.broker.config import NamespaceConfig
+from twinbus.server.broker.directory.config import NamespaceConfig
+from twinbus.server.broker.directory.provision import provision
 from twinbus.server.broker.namespace import Namespace
-from twinbus.server.broker.provision import provision
 from twinbus.server.broker.turn import Turn
 from twinbus.store.base import Purged
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from twinbus.core.names import EntityPath
 from twinbus.core.rights import AuthorizationRule
-from twinbus.server.broker.entities import Entity
+from twinbus.server.broker.directory.entities import Entity
 from twinbus.server.broker.host import ClaimHolder, Host
 
 

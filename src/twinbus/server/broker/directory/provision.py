@@ -16,8 +16,8 @@ from typing import Any
 from twinbus.core.entity import Description, SubscriptionDescription, changed
 from twinbus.core.rule import DEFAULT_RULE_NAME, RuleDescription
 from twinbus.errors import CallerError, ConfigError
-from twinbus.server.broker import keys
-from twinbus.server.broker.config import NamespaceConfig, SubscriptionConfig
+from twinbus.server.broker.directory import keys
+from twinbus.server.broker.directory.config import NamespaceConfig, SubscriptionConfig
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
 

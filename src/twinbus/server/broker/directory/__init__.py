@@ -1,0 +1,7 @@
+"""What exists in a namespace: entities, rules and keys, and what they were set up from.
+
+Read `entities.py` (queues, topics, subscriptions and their rules), `keys.py`
+(authorization rules), `config.py` and `provision.py` (what is configured, and how it is
+made), `placement.py` (which host runs which entity) and `maintenance.py` (purge and
+reset). Must not know links, connections or HTTP.
+"""
