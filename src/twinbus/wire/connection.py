@@ -107,8 +107,9 @@ class Engine:
         self._trusted = False
         self._channels_free: list[int] = []
         self._out: list[bytes] = []
-        # Links of all sessions.
+        # Links of all sessions, and the bytes of their attaches, which are kept.
         self.link_count = 0
+        self.attach_bytes = 0
         # Transfers that wait for windows of the peer, of all sessions.
         self.blocked_bytes = 0
         # Parts of deliveries that the peer has not ended, of all links.
@@ -162,7 +163,7 @@ class Engine:
         self.sessions.clear()
         self.sessions_by_peer.clear()
         self.on_unblocked.clear()
-        self.link_count = 0
+        self.link_count = self.attach_bytes = 0
 
     def heartbeat(self) -> None:
         """Show the peer that we are alive."""
@@ -392,6 +393,7 @@ class Engine:
             session.write(End())
         session.state = SessionState.ENDED
         self.link_count -= len(session.links)
+        self.attach_bytes -= sum(link.attach_bytes for link in session.links.values())
         self.sessions.pop(session.channel, None)
         self.sessions_by_peer.pop(session.peer_channel, None)
         self._channels_free.append(session.channel)
@@ -425,6 +427,8 @@ class Engine:
             )
         link = session.new_link(attach.name or "", sends)
         link.settled_by_us = sends and attach.snd_settle_mode == SND_SETTLED
+        link.attach_bytes = self._reader.frame_bytes
+        self.attach_bytes += link.attach_bytes
         session.take_attach(link, attach)
         return Attached(link)
 

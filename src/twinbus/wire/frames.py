@@ -89,6 +89,7 @@ class FrameReader:
         "_need",
         "_position",
         "_waiting",
+        "frame_bytes",
         "max_frame_bytes",
     )
 
@@ -104,6 +105,8 @@ class FrameReader:
         self._need = 0
         self._header_expected = False
         self._failure: PeerError | None = None
+        # Of the last frame that was not read on the fast path.
+        self.frame_bytes = 0
 
     def expect_header(self) -> None:
         """The next eight bytes are a protocol header, not a frame."""
@@ -224,6 +227,7 @@ class FrameReader:
             raise FrameError("A frame has an unknown type.")
         if not self._has(size):
             return None
+        self.frame_bytes = size
         start = self._position + 4 * doff
         end = self._position + size
         self._position = end

@@ -49,6 +49,7 @@ class Link:
         "_assembly_size",
         "_sent",
         "_sent_max",
+        "attach_bytes",
         "credit",
         "credit_window",
         "delivery_count",
@@ -84,6 +85,8 @@ class Link:
         # We send pre-settled: the peer asked for it when it attached.
         self.settled_by_us = False
         self.peer_attach = Attach()
+        # The size of the peer's attach, if it asked for the link.
+        self.attach_bytes = 0
         # Whatever stands behind the link, for its user alone.
         self.owner: object = None
         self._assembly: Delivered | None = None

@@ -165,6 +165,7 @@ class Session:
         known = self.links.pop(link.handle, None)
         if known is not None and self.state is not SessionState.ENDED:
             self.connection.link_count -= 1
+            self.connection.attach_bytes -= link.attach_bytes
         if link in self.asking:
             self.asking.remove(link)
         self.links_by_peer.pop(link.peer_handle, None)

@@ -79,6 +79,8 @@ async def test_links_leave_less_room_for_unfinished_messages(
     session = client.session()
     links = 20 + client.connection.engine.link_count
     room = links * limits.LINK_BYTES + 2 * limits.SESSION_BYTES + 4 * PART_BYTES
+    # And for what their attaches say.
+    room += links * 200
     monkeypatch.setattr(limits, "MEMORY_PER_CONNECTION_BYTES_MAX", room)
 
     begun = begin_messages(client, session, 20)
@@ -90,6 +92,35 @@ async def test_links_leave_less_room_for_unfinished_messages(
     error = gone[0].error
     assert error is not None
     assert "Too many messages are unfinished" in (error.description or "")
+
+
+async def test_what_an_attach_says_is_counted(
+    client: NearClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name may have 60 KB, and 10,000 links have names."""
+    session, ended = client.session(), client.session()
+    engine = client.connection.engine
+    at_first = engine.attach_bytes
+    monkeypatch.setattr(limits, "MEMORY_PER_CONNECTION_BYTES_MAX", 290_000)
+
+    links = [
+        where.attach(
+            f"{number}" + "n" * 60_000,
+            True,
+            Attach(source=Source(), target=Target(address="q")),
+        )
+        for number, where in enumerate((session, session, ended, ended, ended))
+    ]
+    client.talk()
+
+    (gone,) = client.heard(Detached)
+    assert gone.link is links[4]
+    assert condition(gone) == EXCEEDED
+    assert engine.attach_bytes > 4 * 60_000
+    links[0].detach()
+    ended.end()
+    client.talk()
+    assert 60_000 < engine.attach_bytes - at_first < 61_000
 
 
 async def test_an_attach_is_refused_while_a_connection_holds_too_much(

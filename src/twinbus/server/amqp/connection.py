@@ -352,6 +352,7 @@ class ServerConnection(asyncio.Protocol):
             + self.transactions.held_bytes
             + self.unsettled * limits.UNSETTLED_BYTES
             + engine.link_count * limits.LINK_BYTES
+            + engine.attach_bytes
             + len(engine.sessions) * limits.SESSION_BYTES
         )
         return engine.other_bytes + engine.assembly_bytes
