@@ -295,6 +295,8 @@ FILTER_DEPTH_MAX = 32
 # The largest honest filter (32 LIKEs over 4 KiB of text) needs half of this at most,
 # and all of it is some tens of milliseconds.
 FILTER_STEPS_MAX = 256 * 1024
+# What any rule takes, however simple it is: some 2 microseconds.
+FILTER_STEPS_OF_RULE = 16
 # `str.find` compares this many characters in about the time of one Python step.
 FILTER_CHARS_PER_STEP = 64
 

@@ -212,6 +212,23 @@ def test_filters_are_work_too(site: Site) -> None:
     assert site.written == [10, 5, 5]
 
 
+def test_simple_rules_are_work_too(site: Site) -> None:
+    topic = site.topic("t", 1)
+    (subscription,) = topic.subscriptions.values()
+    site.store.begin()
+    for number in range(200):
+        rule = RuleDescription(f"{number}", SqlFilter(f"x = {number}"))
+        site.namespace.entities.add_rule(subscription, rule, 0)
+    site.store.commit()
+
+    site.turn(sending(topic, *(f"m{number}" for number in range(500))))
+    site.turns()
+
+    rows_of_message = 200 * limits.FILTER_STEPS_OF_RULE / limits.FILTER_STEPS_PER_ROW
+    assert max(site.written) <= 2 * limits.TURN_WORK_MAX / rows_of_message
+    assert sum(site.written) == 500
+
+
 def test_topics_take_turns(site: Site) -> None:
     topics = [site.topic("a", 500), site.topic("b", 500)]
     for topic in topics:

@@ -362,6 +362,7 @@ class Router:
         turn.left -= 1
         for rule in subscription.rules.values():
             try:
+                budget.spend(limits.FILTER_STEPS_OF_RULE)
                 if not rule.filter.matches(view, budget):
                     continue
                 if rule.action is None:
