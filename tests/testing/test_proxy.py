@@ -59,12 +59,22 @@ class Echo:
                         self.news.notify_all()
                     if data.endswith(b"bye"):
                         break
-                    client.sendall(data)
+                    # What came before a reset can be read, but not answered.
+                    if how == "closed" and not self._answer(client, data):
+                        how = "reset"
             except OSError:
                 how = "reset"
             with self.news:
                 self.ended.append(how)
                 self.news.notify_all()
+
+    @staticmethod
+    def _answer(client: socket.socket, data: bytes) -> bool:
+        try:
+            client.sendall(data)
+        except OSError:
+            return False
+        return True
 
     def wait_for(self, received: bytes) -> None:
         with self.news:
