@@ -348,7 +348,7 @@ def check(folder: Path, seed: int, cases: int) -> None:
 
 
 def test_no_message_and_no_rule_fails_the_server(tmp_path: Path) -> None:
-    check(tmp_path, seed=1, cases=4_000)
+    check(tmp_path, seed=1, cases=2_000)
 
 
 @pytest.mark.campaign

@@ -116,7 +116,7 @@ def churned(folder: Path, rounds: int, warm: int) -> tuple[int, int]:
 
 
 def test_what_clients_leave_behind_is_closed(tmp_path: Path) -> None:
-    _, files = churned(tmp_path, rounds=40, warm=20)
+    _, files = churned(tmp_path, rounds=20, warm=10)
 
     assert files <= 0
 
