@@ -270,6 +270,32 @@ def test_a_topic_that_goes_meanwhile_takes_its_messages_along(site: Site) -> Non
     assert site.store.postponed(0) is None
 
 
+def test_a_message_on_its_way_cannot_be_cancelled(site: Site) -> None:
+    """Cancelling is for scheduled messages; this one was accepted to be delivered."""
+    topic = site.topic("t", 2_000)
+    site.turn(sending(topic, "wide"))
+    waiting = site.store.postponed(0)
+    assert waiting is not None
+
+    site.store.begin()
+    cancelled = site.namespace.cancel(topic, [waiting.sequence])
+    site.store.commit()
+    site.turns()
+
+    assert not cancelled
+    assert site.copies(topic) == 2_000
+
+
+def test_a_deleted_entity_is_emptied_soon(site: Site) -> None:
+    queue = filled(site, "q", 5_000)
+    site.store.begin()
+    work = Work(NOW, [lambda namespace, turn: namespace.delete(queue.path, turn)])
+
+    outcome = run(site.namespace, work)
+
+    assert outcome.tick_again
+
+
 def test_what_is_forwarded_is_bounded(site: Site) -> None:
     """Two topics that forward to each other stop after so many hops."""
     site.topic("back", 0)

@@ -45,6 +45,7 @@ from twinbus.server.broker.tick import Ticker
 from twinbus.server.broker.turn import Turn
 from twinbus.server.broker.undo import TurnPart, UndoLog
 from twinbus.store.base import (
+    POSTPONED,
     PROBE,
     EndedLock,
     Lock,
@@ -273,7 +274,12 @@ class Namespace:
     def cancel(self, entity: Entity, sequences: Sequence[int]) -> bool:
         """Forget scheduled messages, all or none; False if one is not there."""
         found = self.store.find(entity.id, sequences)
-        scheduled = [each.id for each in found if each.state == State.SCHEDULED]
+        # A postponed message was sent to be delivered now, perhaps by another client.
+        scheduled = [
+            each.id
+            for each in found
+            if each.state == State.SCHEDULED and each.due_ms != POSTPONED
+        ]
         if len(scheduled) != len(set(sequences)):
             return False
         self.store.remove(scheduled)

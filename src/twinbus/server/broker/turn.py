@@ -162,7 +162,10 @@ def run(namespace: Namespace, work: Work) -> TurnOutcome:
         turn.left -= 1
         answers.append(_apply(command, namespace, turn))
     turn.left = limits.TURN_WORK_MAX
-    tick_again = work.tick and namespace.ticker.tick(turn)
+    # What a deleted entity holds goes with the next look at the time.
+    tick_again = bool(namespace.entities.retired)
+    if work.tick:
+        tick_again = namespace.ticker.tick(turn)
     turn.left = limits.TURN_WORK_MAX
     deliveries = _serve(namespace, work, turn)
     wait_ms = namespace.store.next_wait_ms(work.now)
