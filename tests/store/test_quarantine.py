@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,6 @@ import pytest
 from tests.suites.store_suite import LATER, NOW, at, bodies, locks, record
 from twinbus.errors import Bug, StoreFault
 from twinbus.store.base import SessionGrant, Stored
-from twinbus.store.sqlite.file import FILE_NAME
 from twinbus.store.sqlite.store import SqliteStore
 
 
@@ -212,15 +209,3 @@ def test_a_closed_database_is_a_fault_of_the_store(damaged: Damaged) -> None:
 
     with pytest.raises(StoreFault):
         damaged.store.peek(damaged.queue, 1, 9, at(NOW), None)
-
-
-def test_a_file_of_before_the_quarantine_gets_one(tmp_path: Path) -> None:
-    SqliteStore.open(tmp_path).close()
-    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as connection:
-        connection.execute("DROP TABLE quarantine")
-        connection.execute("PRAGMA user_version = 1")
-
-    store = SqliteStore.open(tmp_path)
-
-    assert store.quarantined() == 0
-    store.close()

@@ -15,6 +15,7 @@ from tests.suites import (
     store_history,
     store_life,
     store_messages,
+    store_outbox,
     store_savepoints,
     store_sessions,
     store_settling,
@@ -105,6 +106,18 @@ class TestDuplicates(store_life.DuplicateSuite):
 
 
 class TestRecords(store_life.RecordSuite):
+    pass
+
+
+class TestOutbox(store_outbox.OutboxSuite):
+    pass
+
+
+class TestApplied(store_outbox.AppliedSuite):
+    pass
+
+
+class TestMirror(store_outbox.MirrorSuite):
     pass
 
 

@@ -15,7 +15,7 @@ from tests.suites.store_suite import LATER, NOW, bodies, locks, record, records
 from twinbus.clock import Now
 from twinbus.errors import Bug, ConfigError, QuotaExceeded, StoreFault
 from twinbus.store import migrations
-from twinbus.store.base import Record, Store
+from twinbus.store.base import OutboxCounts, Record, Store
 from twinbus.store.sqlite.entities import ENTITY_MAX
 from twinbus.store.sqlite.file import FILE_NAME
 from twinbus.store.sqlite.store import SqliteStore
@@ -92,6 +92,41 @@ def test_a_newer_schema_is_refused_by_naming_both(folder: Path) -> None:
     # It was refused, not locked.
     change_file(folder, f"PRAGMA user_version = {newest}")
     SqliteStore.open(folder).close()
+
+
+@pytest.mark.parametrize("schema", range(1, len(migrations.migrations("sqlite"))))
+def test_a_file_with_an_older_schema_opens_and_works(
+    tmp_path: Path, schema: int
+) -> None:
+    connection = sqlite3.connect(tmp_path / FILE_NAME)
+    for step in migrations.migrations("sqlite")[:schema]:
+        connection.executescript(step.sql)
+    connection.execute(f"PRAGMA user_version = {schema}")
+    connection.executescript(
+        "INSERT INTO entity VALUES (4, 'queue', 'orders', '{}', 1, 1);"
+        "INSERT INTO container VALUES (4, 2, 0, 2, 0, 0, 2, 1, 0);"
+        "INSERT INTO message (id, enqueued_ms, state, deliveries, head, bare) VALUES "
+        "(4 << 40 | 1, 1, 0, 0, x'', x'61'), (4 << 40 | 2, 1, 0, 0, x'', x'62');"
+    )
+    connection.close()
+
+    store = SqliteStore.open(tmp_path)
+
+    assert contents(store) == "ab"
+    assert store.stored_bytes() == 2
+    assert store.quarantined() == 0
+    assert (store.outbox(), store.applied(1), store.mirrored()) == ({}, 0, [])
+    store.begin()
+    assert store.append(4, records("c"), Now.at(NOW)) == 3
+    assert store.post(1, "send", b"x") == 1
+    store.put_applied(1, 1)
+    store.commit()
+    store.close()
+    store = SqliteStore.open(tmp_path)
+    assert contents(store) == "abc"
+    assert store.outbox() == {1: OutboxCounts(1, 1, 1)}
+    assert store.applied(1) == 1
+    store.close()
 
 
 def test_only_missing_migrations_are_pending() -> None:

@@ -432,6 +432,7 @@ class History:
             assert self.store.sessions(at, None, 0, ALL) == self.model.sessions(at)
         sizes = [self.model.counts(at).size_bytes for at in self.containers]
         assert self.store.size_bytes(self.queue) == sum(sizes)
+        assert self.store.stored_bytes() == sum(sizes)
         for lock in self.locks[-9:]:
             message = self.store.held(lock, self.now)
             held = self.model.held(lock, self.now.steady_ms)

@@ -357,6 +357,29 @@ class CountSuite(StoreSuite):
         assert store.counts(queue + DEAD_LETTER).active == 1
         assert store.counts(other).active == 0
 
+    def test_the_store_knows_the_bytes_of_all_containers(
+        self, store: Store, queue: int, other: int
+    ) -> None:
+        assert store.stored_bytes() == 0
+        store.append(queue, [record("12345"), record("6", due_ms=LATER)], at(NOW))
+        store.append(other + DEAD_LETTER, [record("789")], at(NOW))
+        store.append(PROBE, [record("0")], at(NOW))
+        assert store.stored_bytes() == 9 + 5 + 7 + 5
+
+        mark = store.begin_part()
+        nonce, held = store.lock(queue, 1, LATER, at(NOW))
+        store.complete(locks(nonce, held), at(NOW))
+        store.purge(PROBE)
+        assert store.stored_bytes() == 5 + 7
+        store.delete_entity(other)
+        assert store.stored_bytes() == 5
+        store.undo_part(mark)
+        assert store.stored_bytes() == 9 + 5 + 7 + 5
+
+        store.delete_entity(queue)
+        store.rollback()
+        assert store.stored_bytes() == 0
+
 
 class DuplicateSuite(StoreSuite):
     """One copy of a message id inside its window."""

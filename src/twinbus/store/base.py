@@ -38,6 +38,11 @@ Rules that every store keeps:
   `now.steady_ms`.
   Messages of a session are locked with the session: their own end is `FOREVER_MS`, and
   they are held only while the session lock with the same nonce is.
+* **What is for another store goes through the outbox.** It is a row here, written in
+  the same transaction as the change it follows from. Numbers count per target, from 1
+  without gaps, so that a target that is away holds up no other. The target applies each
+  row once and in order: one transaction does so and notes the number (`put_applied`).
+  Only when that is committed are the rows forgotten here (`forget_posted`).
 * **Mechanical only.** A store counts deliveries but does not know the maximum; it finds
   what has expired but does not dead-letter. Those rules stand above it.
 
@@ -202,6 +207,31 @@ class Counts(NamedTuple):
     last_sequence: int
     # When it was last sent to or received from; 0 is never.
     accessed_ms: int
+
+
+class Posted(NamedTuple):
+    """What one store has for another (in its outbox)."""
+
+    number: int
+    kind: str
+    body: bytes
+
+
+class OutboxCounts(NamedTuple):
+    """What the outbox has for one target."""
+
+    rows: int
+    # Of the bodies.
+    size_bytes: int
+    # The last number given out; 0: none yet.
+    last_number: int
+
+
+class Mirrored(NamedTuple):
+    """An entity that another store holds, with the ids and times that it has there."""
+
+    shard: int
+    entity: EntityRow
 
 
 class SessionGrant(NamedTuple):
@@ -504,5 +534,49 @@ class Store(Protocol):
     def size_bytes(self, entity: int) -> int:
         """What all containers of an entity hold; as `counts`, at less cost."""
 
+    def stored_bytes(self) -> int:
+        """What all containers hold together; as `counts`, at the cost of one."""
+
     def touch(self, container: int, now: Now) -> None:
         """Note that the container was used."""
+
+    # -- other stores ----------------------------------------------------------
+
+    def post(self, target: int, kind: str, body: bytes) -> int:
+        """Put something for another store into the outbox; returns its number."""
+
+    def posted(self, target: int, limit: int, bytes_max: int) -> list[Posted]:
+        """The first rows for a target, in order.
+
+        At most `limit`, and not more than `bytes_max` of bodies, but at least one.
+        """
+
+    def forget_posted(self, target: int, until: int) -> None:
+        """The target has applied all up to that number: forget them.
+
+        `Bug` if the number was not given out yet.
+        """
+
+    def outbox(self) -> dict[int, OutboxCounts]:
+        """What waits for each target, also where nothing waits any more.
+
+        Exact, also between `begin` and `commit`; no query.
+        """
+
+    def applied(self, source: int) -> int:
+        """The last row of another store's outbox that was applied here; 0: none.
+
+        Exact, also between `begin` and `commit`; no query.
+        """
+
+    def put_applied(self, source: int, number: int) -> None:
+        """Note that all up to that number were applied; `Bug` if they were before."""
+
+    def mirrored(self) -> list[Mirrored]:
+        """What was mirrored here, in order of shard and key."""
+
+    def mirror(self, shard: int, entity: EntityRow) -> None:
+        """Keep an entity of another store, in place of one with the same key."""
+
+    def unmirror(self, shard: int, key: str) -> None:
+        """Forget it; nothing happens if it is not there."""

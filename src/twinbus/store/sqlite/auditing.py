@@ -52,6 +52,7 @@ class Auditing(Rows):
             return None
         right = self._held(container, _ALL)
         changed = self._containers.change(container)
+        self._containers.stored_bytes += right.size_bytes - changed.size_bytes
         changed.active, changed.deferred, changed.scheduled, changed.size_bytes = right
         return f"the counters had {counted}; the rows have {right}"
 

@@ -2,9 +2,8 @@
 
 Owns the rows of `container`. There are three per entity, so they fit in memory whatever
 the depth of a queue, and a count costs no query. Rule: a counter changes only inside a
-transaction and through `change`, which notes the old values once in each part of the
-transaction, so that `restore` brings them back without asking the database. Knows
-nothing of messages.
+transaction and through `change`, which notes the old values (`old_values.py`) once in
+each part of the transaction. Knows nothing of messages.
 """
 
 from __future__ import annotations
@@ -12,9 +11,10 @@ from __future__ import annotations
 import sqlite3
 from typing import TypeAlias
 
-from twinbus.errors import Bug, EntityNotFound
+from twinbus.errors import EntityNotFound
 from twinbus.store.base import PROBE, Counts
 from twinbus.store.queries import load
+from twinbus.store.sqlite.old_values import OldValues
 
 _SQL = load("sqlite", "containers")
 
@@ -79,21 +79,18 @@ class Container:
 class Containers:
     """All containers of a namespace."""
 
-    def __init__(self) -> None:
-        self.in_transaction = False
+    def __init__(self, old: OldValues) -> None:
+        # The sum of `size_bytes`: code that changes one changes the other.
+        self.stored_bytes = 0
         self._containers: dict[int, Container] = {}
-        # What containers were before this transaction or one of its parts changed them,
-        # in order; None if there was none.
-        self._journal: list[tuple[int, Row | None]] = []
-        # Counts up with every part and transaction.
-        self._part = 1
+        self._old = old
 
     def load(self, connection: sqlite3.Connection) -> None:
         rows = connection.execute(_SQL["containers"]).fetchall()
         self._containers = {row[0]: Container(row) for row in rows}
         if PROBE not in self._containers:
             self._containers[PROBE] = Container((PROBE, 0, 0, 0, 0, 0, 0, 0, 0))
-        self._journal.clear()
+        self.stored_bytes = sum(each.size_bytes for each in self._containers.values())
 
     def last_accessed_ms(self) -> int:
         """When any container was last used; 0 is never."""
@@ -111,50 +108,36 @@ class Containers:
 
     def change(self, id: int) -> Container:
         """A container to write to."""
-        if not self.in_transaction:
-            raise Bug("The store was changed outside a transaction.")
+        old = self._old
         container = self.get(id)
-        if container.part != self._part:
-            container.part = self._part
-            self._journal.append((id, container.row()))
+        if container.part != old.part:
+            old.note(self, id, container.row())
+            container.part = old.part
         return container
 
     def create(self, id: int) -> None:
-        if not self.in_transaction:
-            raise Bug("The store was changed outside a transaction.")
-        self._journal.append((id, None))
+        self._old.note(self, id, None)
         self._containers[id] = Container((id, 0, 0, 0, 0, 0, 0, 0, 0))
 
     def drop(self, id: int) -> None:
-        self.change(id)
+        self.stored_bytes -= self.change(id).size_bytes
         del self._containers[id]
 
+    def put_back(self, key: int, old: Row | None) -> None:
+        gone = self._containers.pop(key, None)
+        if gone is not None:
+            self.stored_bytes -= gone.size_bytes
+        if old is not None:
+            self._containers[key] = Container(old)
+            self.stored_bytes += self._containers[key].size_bytes
+
     def write(self, connection: sqlite3.Connection) -> None:
-        """Write back what changed; `keep` follows when the commit is through."""
+        """Write back what changed, before the commit."""
         there = self._containers
-        noted = {key for key, _ in self._journal}
+        noted = self._old.changed(self)
         changed = [there[key].row() for key in noted if key in there]
         gone = [(key,) for key in noted if key not in there]
         if changed:
             connection.executemany(_SQL["put_container"], changed)
         if gone:
             connection.executemany(_SQL["delete_container"], gone)
-
-    def keep(self) -> None:
-        """The transaction is durable."""
-        self._journal.clear()
-        self._part += 1
-
-    def mark(self) -> int:
-        """Start a part of the transaction; `restore` takes back what comes after."""
-        self._part += 1
-        return len(self._journal)
-
-    def restore(self, mark: int = 0) -> None:
-        """The transaction, or what came after a mark, did not happen."""
-        while len(self._journal) > mark:
-            key, row = self._journal.pop()
-            if row is None:
-                self._containers.pop(key, None)
-            else:
-                self._containers[key] = Container(row)

@@ -112,6 +112,9 @@ class EntityRows(Messages):
             + container(entity + TRANSFER_DEAD_LETTER).size_bytes
         )
 
+    def stored_bytes(self) -> int:
+        return self._containers.stored_bytes
+
     def touch(self, container: int, now: Now) -> None:
         self._containers.change(container).accessed_ms = now.wall_ms
 

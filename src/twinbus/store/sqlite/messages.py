@@ -85,6 +85,7 @@ class Messages(Rows):
         counters.active += len(plain) + len(active)
         counters.scheduled += len(scheduled)
         counters.size_bytes += size_bytes
+        self._containers.stored_bytes += size_bytes
         counters.accessed_ms = wall_ms
         return first
 
@@ -323,6 +324,7 @@ class Messages(Rows):
         self._run(_SQL["delete_message_run"], (first, last))
         counters.active -= messages
         counters.size_bytes -= size_bytes
+        self._containers.stored_bytes -= size_bytes
         return True
 
     def _complete_each(self, locks: Sequence[Lock], steady_ms: int) -> list[bool]:
@@ -371,7 +373,9 @@ class Messages(Rows):
         query = _SQL["replace_scheduled" if scheduled else "replace_message"]
         self._run(query, (head, bare, id))
         counters = self._containers.change(id >> SEQUENCE_BITS)
-        counters.size_bytes += len(head) + len(bare) - message.size_bytes
+        grown_bytes = len(head) + len(bare) - message.size_bytes
+        counters.size_bytes += grown_bytes
+        self._containers.stored_bytes += grown_bytes
 
     @guarded
     def remove(self, ids: Iterable[int]) -> None:
@@ -394,6 +398,7 @@ class Messages(Rows):
         counters = self._containers.change(container)
         messages = counters.active + counters.deferred + counters.scheduled
         self._empty(container, container + 1)
+        self._containers.stored_bytes -= counters.size_bytes
         counters.active = counters.deferred = counters.scheduled = 0
         counters.size_bytes = counters.held_sessions = 0
         counters.head = counters.last_sequence

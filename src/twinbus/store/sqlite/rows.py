@@ -43,6 +43,8 @@ from twinbus.store.base import (
 from twinbus.store.queries import load
 from twinbus.store.sqlite.containers import Containers
 from twinbus.store.sqlite.file import SqliteFile
+from twinbus.store.sqlite.old_values import OldValues
+from twinbus.store.sqlite.outbox_counters import OutboxCounters
 
 log = logging.getLogger("twinbus.store")
 
@@ -127,7 +129,9 @@ class Rows:
     def __init__(self, file: SqliteFile, new_nonce: Callable[[], int]) -> None:
         self._file = file
         self._new_nonce = new_nonce
-        self._containers = Containers()
+        self._old = OldValues()
+        self._containers = Containers(self._old)
+        self._outbox = OutboxCounters(self._old)
         self._fault: StoreFault | None = None
         self._attach()
 
@@ -140,7 +144,9 @@ class Rows:
         self._run = cursor.execute
         self._run_many = cursor.executemany
         self._passed_over_ms = -FOREVER_MS
+        self._old.keep()
         self._containers.load(self._connection)
+        self._outbox.load(self._connection)
         self._seen_wall_ms = self._containers.last_accessed_ms()
         # What the last was before this transaction set it back.
         self._set_back_from_ms = -FOREVER_MS
@@ -170,26 +176,27 @@ class Rows:
         self._connection.set_progress_handler(call, limits.SQLITE_PROGRESS_STEPS)
 
     def close(self) -> None:
-        self._containers.in_transaction = False
+        self._old.in_transaction = False
         self._file.close()
 
     @guarded
     def begin(self) -> None:
         if self._fault is not None:
             raise StoreFault(self._fault.text)
-        if self._containers.in_transaction:
+        if self._old.in_transaction:
             raise Bug("A transaction is open already.")
         self._run("BEGIN IMMEDIATE")
-        self._containers.in_transaction = True
+        self._old.in_transaction = True
 
     def commit(self) -> None:
         if self._fault is not None:
             raise StoreFault(self._fault.text)
-        if not self._containers.in_transaction:
+        if not self._old.in_transaction:
             raise Bug("There is no transaction to commit.")
         try:
             self._file.strike()
             self._containers.write(self._connection)
+            self._outbox.write(self._connection)
             if self._quarantine_changed:
                 self._count_quarantined()
             self._connection.execute("COMMIT")
@@ -197,8 +204,8 @@ class Rows:
             fault = self._stop(error)
             self.rollback()
             raise fault from error
-        self._containers.in_transaction = False
-        self._containers.keep()
+        self._old.in_transaction = False
+        self._old.keep()
         self._set_back_from_ms = -FOREVER_MS
         self._file.look()
 
@@ -207,9 +214,9 @@ class Rows:
 
     def rollback(self) -> None:
         """Undo the transaction, if there is one."""
-        in_transaction = self._containers.in_transaction
-        self._containers.in_transaction = False
-        self._containers.restore()
+        in_transaction = self._old.in_transaction
+        self._old.in_transaction = False
+        self._old.restore()
         self._forget_looks()
         try:
             # After some errors SQLite has rolled back by itself.
@@ -221,13 +228,13 @@ class Rows:
     # These three are hot: they have no wrapper, and the driver keeps their statements.
 
     def begin_part(self) -> int:
-        if not self._containers.in_transaction:
+        if not self._old.in_transaction:
             raise Bug("There is no transaction for a part.")
         try:
             self._run("SAVEPOINT part")
         except sqlite3.Error as error:
             raise self._stop(error) from error
-        return self._containers.mark()
+        return self._old.mark()
 
     def end_part(self) -> None:
         try:
@@ -236,7 +243,7 @@ class Rows:
             raise self._stop(error) from error
 
     def undo_part(self, mark: int) -> None:
-        self._containers.restore(mark)
+        self._old.restore(mark)
         self._forget_looks()
         try:
             self._run("ROLLBACK TO part")
@@ -439,6 +446,7 @@ class Rows:
         for message in leaving:
             container = self._containers.change(message.id >> SEQUENCE_BITS)
             container.size_bytes -= message.size_bytes
+            self._containers.stored_bytes -= message.size_bytes
             active = 0
             if message.state == State.ACTIVE:
                 container.active -= 1

@@ -5,11 +5,13 @@ in `base.py`. Read `rows.py` first: it has the rules that tie the rows together.
 
     file        the file, its one process, its faults
     reserve     disk space that only receiving and deleting may use
-    containers  counters in memory
+    containers  counters in memory, those of the outbox in outbox_counters
     rows        the transaction, locks, and moves that the parts below share
     messages    append, lock, settle, peek        sessions  sessions
     entities    entities, settings, duplicates    times     what has ended
     auditing    counters against rows
+    outbox      what other stores are to get
+    old_values  what memory was before a transaction
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from typing import Self
 from twinbus.store.sqlite.auditing import Auditing
 from twinbus.store.sqlite.entities import EntityRows
 from twinbus.store.sqlite.file import SqliteFile
+from twinbus.store.sqlite.outbox import OutboxRows
 from twinbus.store.sqlite.sessions import Sessions
 from twinbus.store.sqlite.times import Times
 
@@ -33,7 +36,7 @@ def _random_nonce() -> int:
     return secrets.randbits(NONCE_BITS)
 
 
-class SqliteStore(EntityRows, Sessions, Times, Auditing):
+class SqliteStore(EntityRows, Sessions, Times, Auditing, OutboxRows):
     """A namespace's messages in a SQLite file; implements `base.Store`."""
 
     @classmethod
