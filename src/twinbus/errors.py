@@ -148,6 +148,10 @@ class ConfigError(CallerError):
     """The configuration cannot be used."""
 
 
+class StoreInUse(ConfigError):
+    """Another process has the data folder."""
+
+
 class PeerError(TwinbusError):
     """The peer broke the protocol."""
 

@@ -435,6 +435,8 @@ SQLITE_BUSY_SECONDS = 1.0
 # a log of 32 MiB, and what the rows of locks need while a full queue is emptied.
 RESERVE_BYTES_MAX = 128 * 1024 * 1024
 RESERVE_PART_OF_DISK = 20
+# Shards of a namespace: the nonce of a lock has 6 bits for the number of its shard.
+SHARDS_MAX = 64
 # What `recover` writes to prove that there is space again.
 STORE_PROBE_BYTES = 64 * 1024
 # Messages in a row that are worth three statements of their own when they settle.

@@ -35,7 +35,8 @@ Rules that every store keeps:
   message that was returned stands at its old place again.
 * **A lock is a pair (id, nonce)** and ends at its time, by the `now` that is passed in.
   A lock is held if its row is there, the nonce is equal and `until_ms` is after
-  `now.steady_ms`.
+  `now.steady_ms`. The upper bits of a nonce are the number of the store's shard
+  (`shard_of_nonce`).
   Messages of a session are locked with the session: their own end is `FOREVER_MS`, and
   they are held only while the session lock with the same nonce is.
 * **What is for another store goes through the outbox.** It is a row here, written in
@@ -68,6 +69,8 @@ POSTPONED = -(1 << 62)
 CONTAINERS_PER_ENTITY = 4
 DEAD_LETTER = 1
 TRANSFER_DEAD_LETTER = 2
+# The nonce of a lock has 63 bits: the number of its shard, and so many random ones.
+NONCE_RANDOM_BITS = 57
 # A container that is always there and belongs to no entity. To prove that messages can
 # be kept, a health probe or a ping puts one in and takes it out again.
 PROBE = 0
@@ -86,6 +89,11 @@ def sequence_of(id: int) -> int:
 def container_of(id: int) -> int:
     """The container in the id of a message."""
     return id >> SEQUENCE_BITS
+
+
+def shard_of_nonce(nonce: int) -> int:
+    """The number of the shard whose store has made a nonce."""
+    return nonce >> NONCE_RANDOM_BITS
 
 
 def entity_of(container: int) -> int:

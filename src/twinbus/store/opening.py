@@ -6,24 +6,29 @@ knows it by the contract in `base.py` alone. Each store has a folder of its own.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from twinbus.store.base import Store
 from twinbus.store.sqlite.checking import check_stores
-from twinbus.store.sqlite.file import FILE_NAME, read_setting
-from twinbus.store.sqlite.store import SqliteStore
+from twinbus.store.sqlite.file import FILE_NAME, glance, read_setting
+from twinbus.store.sqlite.store import SqliteStore, random_nonce
 
 
-def open_store(folder: Path | None, reserve_bytes: int | None = None) -> Store:
+def open_store(
+    folder: Path | None, reserve_bytes: int | None = None, shard: int = 0
+) -> Store:
     """Open the store in a folder, which is made if it is not there.
 
     Without a folder it is kept in memory and gone when it is closed. `ConfigError` if
     the folder cannot be used or another process has it. A server keeps a reserve of
-    disk space there, at most so many bytes; None leaves it as it is.
+    disk space there, at most so many bytes; None leaves it as it is. The nonces of
+    locks carry the number of the shard.
     """
+    new_nonce = partial(random_nonce, shard)
     if folder is None:
-        return SqliteStore.memory()
-    return SqliteStore.open(folder, reserve_bytes=reserve_bytes)
+        return SqliteStore.memory(new_nonce)
+    return SqliteStore.open(folder, reserve_bytes=reserve_bytes, new_nonce=new_nonce)
 
 
 def find_stores(data: Path) -> list[Path]:
@@ -31,4 +36,4 @@ def find_stores(data: Path) -> list[Path]:
     return sorted(file.parent for file in data.glob(f"*/{FILE_NAME}"))
 
 
-__all__ = ["check_stores", "find_stores", "open_store", "read_setting"]
+__all__ = ["check_stores", "find_stores", "glance", "open_store", "read_setting"]

@@ -14,11 +14,12 @@ import os
 import sqlite3
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 from twinbus import limits
-from twinbus.errors import ConfigError, StoreFault
+from twinbus.errors import ConfigError, StoreFault, StoreInUse
 from twinbus.store.base import DiskFault
-from twinbus.store.migrations import pending
+from twinbus.store.migrations import Migration, pending
 from twinbus.store.queries import load
 from twinbus.store.sqlite.reserve import FileSpace, Reserve
 
@@ -193,27 +194,65 @@ class SqliteFile:
             self._lock_file = -1
 
 
+class Glance(NamedTuple):
+    """What a store shows without being opened."""
+
+    # The setting that was asked for.
+    setting: str | None
+    # Whether nothing was ever kept in it: no entity and no setting.
+    is_blank: bool
+
+
 def read_setting(folder: Path, name: str) -> str | None:
     """One setting of the store in a folder, also while a server has the folder.
 
     Reads with a connection that cannot write. `ConfigError` if there is no store.
     """
-    file = (folder / FILE_NAME).resolve()
-    if not file.exists():
+    try:
+        found = glance(folder, name)
+    except StoreFault as fault:
+        raise ConfigError(fault.text) from fault
+    if found is None:
         raise ConfigError(
             f"There is no namespace in {folder}. "
             "Check --data and --namespace; `twinbus serve` makes a new one."
         )
+    return found.setting
+
+
+def glance(folder: Path, name: str) -> Glance | None:
+    """Read a setting without making or changing a file; None if there is no store.
+
+    Also while another process has the folder. `ConfigError` if this program is not the
+    one to open it (a newer schema, another program's file), `StoreFault` if it cannot
+    be read.
+    """
+    file = Path(os.path.realpath(folder / FILE_NAME))
     try:
-        connection = sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)
+        if not file.exists():
+            return None
+        # Without a log the file is complete. SQLite would make a log to read it, and
+        # leave it there, or fail on a read-only disk.
+        closed = not file.with_name(f"{file.name}-wal").exists()
+        mode = "mode=ro&immutable=1" if closed else "mode=ro"
+        connection = sqlite3.connect(f"{file.as_uri()}?{mode}", uri=True)
         try:
-            query = load("sqlite", "entities")["setting"]
-            row = connection.execute(query, (name,)).fetchone()
+            return _glance(connection, name, str(file))
         finally:
             connection.close()
-    except sqlite3.Error as error:
-        raise ConfigError(f"{file} cannot be read ({error}).") from error
-    return None if row is None else str(row[0])
+    except (sqlite3.Error, OSError) as error:
+        raise StoreFault(f"{file} cannot be read ({error}).") from error
+
+
+def _glance(connection: sqlite3.Connection, name: str, where: str) -> Glance:
+    _pending(connection, where)
+    if not _tables(connection):
+        # A process ended before it had made the tables.
+        return Glance(None, is_blank=True)
+    sql = load("sqlite", "entities")
+    row = connection.execute(sql["setting"], (name,)).fetchone()
+    (is_blank,) = connection.execute(sql["is_blank"]).fetchone()
+    return Glance(None if row is None else str(row[0]), bool(is_blank))
 
 
 def _take_folder(folder: Path) -> int:
@@ -231,7 +270,7 @@ def _take_folder(folder: Path) -> int:
     except OSError as error:
         holder = os.read(descriptor, 32).decode("ascii", "replace").strip() or "?"
         os.close(descriptor)
-        raise ConfigError(
+        raise StoreInUse(
             f"The data folder {folder} is in use by process {holder}; stop it or "
             "choose another --data."
         ) from error
@@ -286,17 +325,26 @@ def _set_up(connection: sqlite3.Connection, checkpoint_pages: int) -> None:
 
 
 def _migrate(connection: sqlite3.Connection, where: str) -> None:
-    (current,) = connection.execute("PRAGMA user_version").fetchone()
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    if current == 0 and tables:
-        raise ConfigError(
-            f"{where} is a database of another program. Choose another --data."
-        )
-    for step in pending("sqlite", current, where):
+    for step in _pending(connection, where):
         connection.executescript(
             f"BEGIN IMMEDIATE;\n{step.sql}\n"
             f"PRAGMA user_version = {step.number};\nCOMMIT;"
         )
+
+
+def _pending(connection: sqlite3.Connection, where: str) -> list[Migration]:
+    """The steps that a database still needs, if it is one of ours."""
+    (current,) = connection.execute("PRAGMA user_version").fetchone()
+    if current == 0 and _tables(connection):
+        raise ConfigError(
+            f"{where} is a database of another program. Choose another --data."
+        )
+    return pending("sqlite", current, where)
+
+
+def _tables(connection: sqlite3.Connection) -> int:
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    return int(tables)
 
 
 def _probe(connection: sqlite3.Connection) -> None:

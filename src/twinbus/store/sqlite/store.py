@@ -22,6 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
+from twinbus.store.base import NONCE_RANDOM_BITS
 from twinbus.store.sqlite.auditing import Auditing
 from twinbus.store.sqlite.entities import EntityRows
 from twinbus.store.sqlite.file import SqliteFile
@@ -29,11 +30,10 @@ from twinbus.store.sqlite.outbox import OutboxRows
 from twinbus.store.sqlite.sessions import Sessions
 from twinbus.store.sqlite.times import Times
 
-NONCE_BITS = 63
 
-
-def _random_nonce() -> int:
-    return secrets.randbits(NONCE_BITS)
+def random_nonce(shard: int = 0) -> int:
+    """A new nonce of a store; the upper bits are the number of its shard."""
+    return shard << NONCE_RANDOM_BITS | secrets.randbits(NONCE_RANDOM_BITS)
 
 
 class SqliteStore(EntityRows, Sessions, Times, Auditing, OutboxRows):
@@ -45,7 +45,7 @@ class SqliteStore(EntityRows, Sessions, Times, Auditing, OutboxRows):
         folder: Path,
         *,
         reserve_bytes: int | None = None,
-        new_nonce: Callable[[], int] = _random_nonce,
+        new_nonce: Callable[[], int] = random_nonce,
     ) -> Self:
         """Open the store in a folder, which is made if it is not there.
 
@@ -56,9 +56,9 @@ class SqliteStore(EntityRows, Sessions, Times, Auditing, OutboxRows):
         return cls._on(SqliteFile(folder, reserve_bytes), new_nonce)
 
     @classmethod
-    def memory(cls) -> Self:
+    def memory(cls, new_nonce: Callable[[], int] = random_nonce) -> Self:
         """A store that is gone when it is closed."""
-        return cls._on(SqliteFile(None), _random_nonce)
+        return cls._on(SqliteFile(None), new_nonce)
 
     @classmethod
     def _on(cls, file: SqliteFile, new_nonce: Callable[[], int]) -> Self:

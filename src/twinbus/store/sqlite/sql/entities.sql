@@ -50,6 +50,11 @@ SELECT value FROM setting WHERE name = ?;
 INSERT INTO setting (name, value) VALUES (?, ?)
 ON CONFLICT (name) DO UPDATE SET value = excluded.value;
 
+-- name: is_blank
+-- Whether there never was an entity or a setting.
+SELECT NOT EXISTS (SELECT 1 FROM entity WHERE id > 0)
+    AND NOT EXISTS (SELECT 1 FROM setting WHERE name > '');
+
 -- name: remember
 -- Note a message id; changes no row if it is known and its window is open.
 INSERT INTO duplicate (container, key, until_ms) VALUES (?, ?, ?)
