@@ -1,7 +1,7 @@
 """The queue as SQL: containers, messages, locks and sessions are rows.
 
 Read `base.py` first: the contract of a store, in words. `opening.py` opens stores and
-finds them on disk. Then `sqlite/`, the implementation on SQLite. `queries.py` and
-`migrations.py` load SQL from files. Must not know links, protocols or the broker's
-rules.
+finds them on disk, `shards.py` those of one namespace together. Then `sqlite/`, the
+implementation on SQLite. `queries.py` and `migrations.py` load SQL from files. Must not
+know links, protocols or the broker's rules.
 """
