@@ -24,7 +24,7 @@ from bench.processes import (
 )
 from bench.target import QUEUE
 from twinbus.clock import Now
-from twinbus.server.setup.server import open_namespace
+from twinbus.server.setup.namespaces import open_namespace
 from twinbus.store.base import Record
 from twinbus.wire.message.sections import parse
 
@@ -37,7 +37,7 @@ def fill(folder: Path, count: int, queue: str = QUEUE) -> None:
     """Keep messages in the queue of a data folder that a server has made."""
     with twinbus(folder, queues=(queue,)):
         pass
-    namespace = open_namespace(folder / "data", NAMESPACE)
+    namespace = open_namespace(folder / "data", NAMESPACE).first
     store = namespace.store
     try:
         entity = namespace.entities.find(queue)

@@ -29,7 +29,7 @@ from twinbus.server.broker.directory import keys
 from twinbus.server.broker.directory.config import NamespaceConfig
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
-from twinbus.server.setup.server import set_up
+from twinbus.server.setup.namespaces import set_up
 from twinbus.store.base import Lock, Record, SessionGrant, Stored, id_of
 from twinbus.store.sqlite.store import SqliteStore
 from twinbus.wire.message.sections import Incoming, parse
@@ -131,7 +131,7 @@ async def _serve() -> None:
     namespace = Namespace(NAME, store)
     clock = SystemClock()
     config = NamespaceConfig(NAME, queues=(QueueDescription(QUEUE),))
-    set_up(namespace, config, clock.now())
+    set_up(namespace.shards, config, clock.now())
     rules = keys.with_dev_key(keys.load_rules(store))
     entity = namespace.entities.find(QUEUE)
     assert entity is not None

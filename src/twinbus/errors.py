@@ -201,6 +201,19 @@ class StoreFault(TwinbusError):
     condition = "amqp:internal-error"
 
 
+class ShardAway(TwinbusError):
+    """A part of the namespace is not open."""
+
+    # As a broken service: it may be back at once, and a pair must fail over meanwhile.
+    condition = "amqp:internal-error"
+
+    def __init__(self, shard: int) -> None:
+        super().__init__(
+            f"Shard {shard} of the namespace is not open now, so this cannot be done. "
+            "Try again later; the server's log says why."
+        )
+
+
 class Bug(TwinbusError):
     """An invariant does not hold. This is a defect of twinbus."""
 

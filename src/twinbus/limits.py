@@ -372,6 +372,13 @@ SHOWN_VALUE_CHARS_MAX = 64
 # that the text repeats.
 ERROR_TEXT_CHARS_MAX = 1024
 
+# -- shards ------------------------------------------------------------------------
+
+# Parcels that one turn reads from an outbox, and their bytes: about what a turn of the
+# other shard applies.
+OUTBOX_ROWS = 500
+OUTBOX_BYTES = 1024 * 1024
+
 # -- turns -------------------------------------------------------------------------
 
 # Bytes of commands that may wait for a turn before reading stops. More would not be

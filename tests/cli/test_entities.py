@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.cli.run import Run
-from twinbus.server.setup.server import open_namespace
+from twinbus.server.setup.namespaces import open_namespace
 
 
 def test_a_queue_is_created_shown_changed_listed_and_deleted(at: Run) -> None:
@@ -59,7 +59,7 @@ def test_a_topic_has_subscriptions_and_they_have_rules(at: Run) -> None:
 def test_what_was_made_here_is_what_a_server_finds(at: Run, tmp_path: Path) -> None:
     at("queue", "create", "orders")
 
-    namespace = open_namespace(tmp_path, "contoso")
+    namespace = open_namespace(tmp_path, "contoso").first
 
     assert [entity.name for entity in namespace.entities] == ["orders"]
     namespace.store.close()
@@ -144,7 +144,7 @@ def test_a_folder_without_namespaces_is_not_made(run: Run, tmp_path: Path) -> No
 
 
 def test_a_folder_that_a_server_has_is_refused(at: Run, tmp_path: Path) -> None:
-    namespace = open_namespace(tmp_path, "contoso")
+    namespace = open_namespace(tmp_path, "contoso").first
 
     result = at("queue", "create", "orders")
     namespace.store.close()

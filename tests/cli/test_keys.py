@@ -10,7 +10,7 @@ from tests.cli.run import Run, served
 from twinbus.cli.secret import read_secret
 from twinbus.core.sas import parse_connection_string
 from twinbus.errors import ConfigError
-from twinbus.server.setup.server import open_namespace
+from twinbus.server.setup.namespaces import open_namespace
 
 
 def test_the_root_key_is_shown_with_a_connection_string(at: Run) -> None:
@@ -27,7 +27,7 @@ def test_the_root_key_is_shown_with_a_connection_string(at: Run) -> None:
 
 def test_keys_are_shown_while_a_server_has_the_folder(at: Run, tmp_path: Path) -> None:
     at("queue", "create", "orders")
-    namespace = open_namespace(tmp_path, "contoso")
+    namespace = open_namespace(tmp_path, "contoso").first
 
     shown = at("keys", "show")
     changed = at("keys", "regenerate")

@@ -9,13 +9,13 @@ from tests.cli.run import Run, served
 from twinbus.clock import Now
 from twinbus.core.entity import QueueDescription
 from twinbus.server.broker.directory import keys
-from twinbus.server.setup.server import open_namespace
+from twinbus.server.setup.namespaces import open_namespace
 from twinbus.store.base import DEAD_LETTER, Record
 
 
 def fill(folder: Path) -> None:
     """A queue with two messages and a dead letter."""
-    namespace = open_namespace(folder, "contoso")
+    namespace = open_namespace(folder, "contoso").first
     store = namespace.store
     store.begin()
     keys.ensure_root(store, 1000)

@@ -71,7 +71,15 @@ class RawServer:
     def advance(self, milliseconds: int) -> None:
         """Let time pass for the namespace."""
         self.clock.advance(milliseconds)
-        self.host.tick()
+        for host in self.host.hosts:
+            host.tick()
+
+    async def settle(self) -> None:
+        """Wait until nothing is on its way between shards."""
+        for host in self.host.hosts:
+            await host.run(lambda _namespace, _turn: None)
+        if self.host.mover is not None:
+            await self.host.mover.settle()
 
 
 def connections_of(port: NamespacePort) -> list[ServerConnection]:
@@ -81,11 +89,13 @@ def connections_of(port: NamespacePort) -> list[ServerConnection]:
 
 
 @asynccontextmanager
-async def serving(folder: Path, config: NamespaceConfig) -> AsyncIterator[RawServer]:
+async def serving(
+    folder: Path, config: NamespaceConfig, shards: int | None = None
+) -> AsyncIterator[RawServer]:
     """Serve a namespace on loopback."""
     clock = ManualClock()
     listen = ListenOptions("127.0.0.1", {"amqp": 0})
-    options = ServerOptions([config], folder, listen, dev=True)
+    options = ServerOptions([config], folder, listen, dev=True, shards=shards)
     server = Server(options, clock)
     ready = await server.start()
     try:

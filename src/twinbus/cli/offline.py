@@ -64,11 +64,11 @@ def opened(
     """A namespace, and a turn of it that ends with the block."""
     from twinbus.server.broker.directory import keys
     from twinbus.server.broker.turn import Turn
-    from twinbus.server.setup.server import open_namespace
+    from twinbus.server.setup.namespaces import open_namespace
 
     if not (make and name):
         name = namespace_folder(data, name).name
-    namespace = open_namespace(data, name)
+    namespace = open_namespace(data, name).first
     store = namespace.store
     try:
         store.begin()

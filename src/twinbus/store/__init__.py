@@ -1,7 +1,8 @@
 """The queue as SQL: containers, messages, locks and sessions are rows.
 
 Read `base.py` first: the contract of a store, in words. `opening.py` opens stores and
-finds them on disk, `shards.py` those of one namespace together. Then `sqlite/`, the
+finds them on disk, `shards.py` those of one namespace together, `stand_in.py` takes the
+place of one that cannot be opened. Then `sqlite/`, the
 implementation on SQLite. `queries.py` and `migrations.py` load SQL from files. Must not
 know links, protocols or the broker's rules.
 """

@@ -29,7 +29,7 @@ from twinbus.server.broker.directory import keys
 from twinbus.server.broker.directory.config import NamespaceConfig
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
-from twinbus.server.setup.server import open_namespace
+from twinbus.server.setup.namespaces import open_namespace
 from twinbus.wire.performatives import Attach, Source, Target
 
 AUDIENCE = "sb://localhost/orders"
@@ -273,7 +273,7 @@ async def test_a_token_of_before_a_rotation_is_refused_after_a_restart(
         store = servers["contoso"].host.namespace.store
         root = keys.find_rule(keys.load_rules(store), keys.ROOT_RULE_NAME)
     token = make_token("sb://localhost/", root.name, root.primary_key, 1 << 33)
-    namespace = open_namespace(tmp_path, "contoso")
+    namespace = open_namespace(tmp_path, "contoso").first
     namespace.store.begin()
     new = keys.regenerate_key(namespace.store, root.name, 1000, secondary=False)
     namespace.store.commit()

@@ -24,6 +24,7 @@ from twinbus.server.amqp.management.operations import (
     perform,
     refusal,
 )
+from twinbus.server.broker.commands import SessionKey
 from twinbus.server.broker.directory.entities import Entity
 from twinbus.server.broker.lock_tokens import uuid_of
 from twinbus.server.broker.namespace import Namespace
@@ -54,7 +55,7 @@ class Asker:
     def __init__(self) -> None:
         self.refused = False
         self.asked: list[tuple[Operation, str]] = []
-        self.grants: dict[tuple[int, str], SessionGrant] = {}
+        self.grants: dict[SessionKey, SessionGrant] = {}
 
     def authorize(self, operation: Operation, path: EntityPath) -> None:
         self.asked.append((operation, path.text))
@@ -165,7 +166,7 @@ class Desk:
             return refusal(error)
         if reply.renewed is not None:
             container, grant = reply.renewed
-            self.asker.grants[container, grant.name] = grant
+            self.asker.grants[SessionKey(0, container, grant.name)] = grant
         return reply
 
     def get(self, operation: str, body: Any, path: str = "orders") -> Any:
@@ -210,7 +211,7 @@ class Desk:
             container, name, until_ms, Now.at(self.now_ms)
         )
         assert grant is not None
-        self.asker.grants[container, name] = grant
+        self.asker.grants[SessionKey(0, container, name)] = grant
         return grant
 
     def receive_session(self, grant: SessionGrant) -> list[tuple[UUID, Stored]]:

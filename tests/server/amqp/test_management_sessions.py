@@ -16,6 +16,7 @@ from tests.server.amqp.management_desk import (
 )
 from twinbus import limits
 from twinbus.clock import Now
+from twinbus.server.broker.commands import SessionKey
 from twinbus.wire.types import ARRAY_STRING, Array, Int, Timestamp
 
 SESSION_LOST = "com.microsoft:session-lock-lost"
@@ -46,7 +47,7 @@ def test_a_renewed_session_lasts_from_now_on(desk: Desk) -> None:
 
     assert body == {"expiration": Timestamp(desk.now_ms + LOCK_MS)}
     assert type(body["expiration"]) is Timestamp
-    known = desk.asker.grants.get((desk.sessions.id, "s"))
+    known = desk.asker.grants.get(SessionKey(0, desk.sessions.id, "s"))
     assert known is not None
     assert known.until_ms == desk.now_ms + LOCK_MS
     desk.now_ms += LOCK_MS - 1

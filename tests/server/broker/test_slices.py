@@ -23,9 +23,8 @@ from twinbus.errors import EntityNotFound
 from twinbus.server.broker.commands import Send
 from twinbus.server.broker.directory import maintenance
 from twinbus.server.broker.directory.entities import Entity
-from twinbus.server.broker.host import UNHEARD
 from twinbus.server.broker.namespace import Namespace
-from twinbus.server.broker.submissions import Submission, in_fair_order
+from twinbus.server.broker.submissions import UNHEARD, Submission, in_fair_order
 from twinbus.server.broker.turn import Command, Turn, TurnOutcome, Work, run
 from twinbus.store.base import Record, Stored
 from twinbus.store.opening import open_store

@@ -110,7 +110,7 @@ def test_a_closed_room_is_passed_over_and_remembers_the_container(
     outcome = run(namespace, work)
 
     assert outcome.deliveries == []
-    assert waiting.room.passed_over == {queue.id}
+    assert list(waiting.room.passed_over) == [(0, queue.id)]
 
 
 def test_messages_taken_for_a_lost_consumer_can_be_given_back(

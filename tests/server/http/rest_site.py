@@ -28,7 +28,8 @@ from twinbus.core.rights import AuthorizationRule, Right
 from twinbus.core.sas import Secret, make_token
 from twinbus.server.access.jwt import BearerTokens
 from twinbus.server.access.port import NamespacePort
-from twinbus.server.broker.host import Consumer, Host
+from twinbus.server.broker.clients import Consumer
+from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.http.server import HttpServer, HttpTimeouts
 from twinbus.server.setup import listener

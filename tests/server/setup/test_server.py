@@ -28,7 +28,8 @@ from twinbus.server.broker.directory import keys
 from twinbus.server.broker.directory.config import NamespaceConfig
 from twinbus.server.setup.config import parse_config
 from twinbus.server.setup.listener import ListenOptions
-from twinbus.server.setup.server import Server, ServerOptions, open_namespace
+from twinbus.server.setup.namespaces import open_namespace
+from twinbus.server.setup.server import Server, ServerOptions
 
 ALL_FREE = {"amqp": 0, "amqps": 0, "http": 0, "https": 0}
 
@@ -246,7 +247,7 @@ async def test_a_refused_configuration_leaves_nothing_behind(tmp_path: Path) -> 
     with pytest.raises(ConfigError, match="requires_session"):
         await server.start()
 
-    namespace = open_namespace(tmp_path, "contoso")
+    namespace = open_namespace(tmp_path, "contoso").first
     assert [entity.name for entity in namespace.entities] == ["orders"]
     namespace.store.close()
 

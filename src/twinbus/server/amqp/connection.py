@@ -22,6 +22,7 @@ from twinbus.server.amqp.node import Needed, Node
 from twinbus.server.amqp.receiving import ReceiveNode
 from twinbus.server.amqp.replies import ReplyKey, ReplyNode, UnreadBytes, wire_error
 from twinbus.server.amqp.transactions import Transactions
+from twinbus.server.broker.commands import SessionKey
 from twinbus.server.broker.directory.placement import unwatch_rules, watch_rules
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.turn import Room
@@ -70,7 +71,7 @@ class ServerConnection(asyncio.Protocol):
         # Whether messages are taken for the client; shared with turns.
         self.room = Room()
         # Session locks that links of this connection hold, by container and name.
-        self.grants: dict[tuple[int, str], SessionGrant] = {}
+        self.grants: dict[SessionKey, SessionGrant] = {}
         # Replies on links that wait for credit, and all that the client has not read.
         self.reply_bytes = 0
         self._unread = UnreadBytes()
@@ -252,9 +253,9 @@ class ServerConnection(asyncio.Protocol):
             self.engine.on_unblocked[self.check_room] = None
         room.closed = blocked or self.congested
         if not room.closed and room.passed_over:
-            waiting, room.passed_over = room.passed_over, set()
-            for container in waiting:
-                self.host.serve_soon(container)
+            waiting, room.passed_over = room.passed_over, {}
+            for shard, container in list(waiting):
+                self.host.hosts[shard].serve_soon(container)
 
     # -- writing -----------------------------------------------------------------------
 

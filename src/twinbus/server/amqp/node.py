@@ -30,11 +30,18 @@ class Node:
     # What a delivery costs, in the unit of `limits.READ_WORK_MAX`.
     delivery_steps = limits.READ_WORK_OF_EVENT
 
-    def __init__(self, connection: ServerConnection, link: Link, key: str = "") -> None:
+    def __init__(
+        self,
+        connection: ServerConnection,
+        link: Link,
+        path: EntityPath | None = None,
+    ) -> None:
         self.connection = connection
         self.link = link
-        # The host of the entity with that key; the namespace's own without one.
-        self.host = host_of(connection.host, key)
+        # The host of the entity at that path; the namespace's first without one.
+        self.host = connection.host
+        if path is not None:
+            self.host = host_of(connection.host, path)
         # The right that the link needs; its claim may end.
         self.needed: Needed | None = None
         # The entity that it belongs to.

@@ -20,14 +20,14 @@ from twinbus.server.amqp.settling import Settle, SettleReply
 from twinbus.server.broker.commands import (
     MessageWant,
     Quarantine,
+    SessionKey,
     TakenMessages,
     UnlockSession,
 )
 from twinbus.server.broker.directory.entities import Entity
-from twinbus.server.broker.host import UNHEARD
 from twinbus.server.broker.lock_tokens import tag_bytes, token_bytes
 from twinbus.server.broker.rendering import render_stored
-from twinbus.server.broker.submissions import Submission
+from twinbus.server.broker.submissions import UNHEARD, Submission
 from twinbus.store.base import (
     Lock,
     SessionGrant,
@@ -55,7 +55,7 @@ class ReceiveNode(Node):
     def __init__(
         self, connection: ServerConnection, link: Link, entity: Entity, container: int
     ) -> None:
-        super().__init__(connection, link, entity.key)
+        super().__init__(connection, link, entity.path)
         self.entity = entity
         self.container = container
         # The session lock that this link holds, if it is a session's.
@@ -134,8 +134,11 @@ class ReceiveNode(Node):
     def hold(self, grant: SessionGrant) -> None:
         """The link holds a session's lock, or one that was renewed."""
         self.grant = grant
-        self.connection.grants[self.container, grant.name] = grant
+        self.connection.grants[self._session_key(grant.name)] = grant
         self.host.session_holders[self.container, grant.nonce] = self
+
+    def _session_key(self, name: str) -> SessionKey:
+        return SessionKey(self.host.namespace.shard, self.container, name)
 
     def session_lost(self) -> None:
         """The session's lock has ended."""
@@ -147,7 +150,7 @@ class ReceiveNode(Node):
     def _forget_grant(self) -> None:
         grant, self.grant = self.grant, None
         if grant is not None:
-            key = (self.container, grant.name)
+            key = self._session_key(grant.name)
             held = self.connection.grants.get(key)
             # Another link of the connection may hold the session by now.
             if held is not None and held.nonce == grant.nonce:
@@ -246,7 +249,7 @@ class ReceiveNode(Node):
             except Exception as error:  # noqa: BLE001
                 # Its bytes are damaged: those behind it must not wait for it.
                 quarantine = Quarantine(Lock(key, nonce), error)
-                self.connection.host.submit(quarantine, UNHEARD)
+                self.host.submit(quarantine, UNHEARD)
                 self._count(-1)
                 continue
             send(payload, tag_bytes(key, nonce), Lock(key, nonce))

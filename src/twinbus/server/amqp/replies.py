@@ -54,7 +54,7 @@ class ReplyNode(Node):
     def __init__(
         self, connection: ServerConnection, link: Link, path: EntityPath
     ) -> None:
-        super().__init__(connection, link, path.key)
+        super().__init__(connection, link, path)
         # The node that it answers for, as a lower-case path.
         self.key = path.scope_key
         self._waiting: deque[bytes] = deque()

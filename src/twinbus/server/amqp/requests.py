@@ -16,6 +16,7 @@ from twinbus.server.amqp.management.operations import (
 from twinbus.server.amqp.node import Node
 from twinbus.server.amqp.receiving import ReceiveNode
 from twinbus.server.amqp.replies import UnreadBytes, reply_node
+from twinbus.server.broker.commands import SessionKey
 from twinbus.server.broker.turn import Turn
 from twinbus.store.base import SessionGrant
 from twinbus.wire.events import Delivered
@@ -38,7 +39,7 @@ class ManagementNode(Node):
     def __init__(
         self, connection: ServerConnection, link: Link, path: EntityPath
     ) -> None:
-        super().__init__(connection, link, path.key)
+        super().__init__(connection, link, path)
         self.path = path
 
     def on_delivery(self, delivery: Delivered) -> None:
@@ -72,7 +73,7 @@ class ManagementCommand:
         self,
         path: EntityPath,
         request: Request,
-        grants: Mapping[tuple[int, str], SessionGrant],
+        grants: Mapping[SessionKey, SessionGrant],
         unread: UnreadBytes,
     ) -> None:
         self._path = path

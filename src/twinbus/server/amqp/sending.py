@@ -46,7 +46,7 @@ class SendNode(Node):
     def __init__(
         self, connection: ServerConnection, link: Link, entity: Entity
     ) -> None:
-        super().__init__(connection, link, entity.key)
+        super().__init__(connection, link, entity.path)
         self.entity = entity
         # The command that deliveries join until the host takes it, and its reply.
         self._send = Send(entity)

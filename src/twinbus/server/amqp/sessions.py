@@ -63,7 +63,7 @@ class SessionWait(Node):
     """A link that waits for a session's lock (`host.Consumer`)."""
 
     def __init__(self, node: ReceiveNode, name: str | None) -> None:
-        super().__init__(node.connection, node.link, node.entity.key)
+        super().__init__(node.connection, node.link, node.entity.path)
         self._node = node
         self._name = name
         self._key: int | None = None

@@ -25,6 +25,7 @@ from twinbus.errors import (
 from twinbus.server.amqp.replies import rejected
 from twinbus.server.amqp.settling import check_outcome, settle_one
 from twinbus.server.broker.directory.entities import Entity
+from twinbus.server.broker.host import Host
 from twinbus.server.broker.turn import Turn
 from twinbus.store.base import Lock
 from twinbus.wire.events import Delivered, Disposed
@@ -57,8 +58,9 @@ class Transaction:
 
     def __init__(self) -> None:
         self.sends: list[tuple[Entity, list[Incoming]]] = []
-        # Locks with the outcomes that they are settled with.
+        # Locks with the outcomes that they are settled with, and their hosts.
         self.settles: list[tuple[Lock, Any]] = []
+        self.settled_at: set[Host] = set()
         self.messages = 0
         self.size_bytes = 0
         # Ends it if the client does not discharge it.
@@ -130,9 +132,23 @@ class Transactions:
             self.answer(link, delivery, Accepted())
             return
         reply = DischargeReply(self, link, delivery)
-        self._connection.host.submit(
-            Discharged(transaction), reply, owner=self._connection
-        )
+        host = self._host(transaction)
+        host.submit(Discharged(transaction), reply, owner=self._connection)
+
+    def _host(self, transaction: Transaction) -> Host:
+        """Where a transaction is carried out; its other sends leave from there."""
+        first = self._connection.host
+        if len(transaction.settled_at) > 1:
+            raise TransactionFailed(
+                "The transaction settles messages of several shards of the namespace, "
+                "which cannot happen together. Settle messages of one entity in it; "
+                "it may send to any."
+            )
+        for host in transaction.settled_at:
+            return host
+        for entity, _messages in transaction.sends:
+            return first.hosts[entity.shard]
+        return first
 
     def answer(self, link: Link, delivery: Delivered, state: Any) -> None:
         """Tell how a request ended."""
@@ -183,6 +199,7 @@ class Transactions:
             transaction.grow(len(event.deliveries))
             decided = state.outcome or Accepted()
             transaction.settles += [(each.cookie, decided) for each in event.deliveries]
+            transaction.settled_at.add(node.host)
             outcome = TransactionalState(txn_id=state.txn_id, outcome=state.outcome)
         except TwinbusError as error:
             outcome = rejected(error)
@@ -209,9 +226,7 @@ class Discharged:
     def __call__(self, namespace: Namespace, turn: Turn) -> None:
         """Check everything, then do everything."""
         for entity, messages in self._sends.items():
-            if namespace.entities.find(entity.key) is not entity:
-                raise EntityNotFound(entity.name)
-            namespace.check_send(entity, messages, turn)
+            self._check_send(namespace, entity, messages, turn)
         locks = set()
         for lock, outcome in self._settles:
             stored = namespace.store.held(lock, turn.now)
@@ -219,10 +234,35 @@ class Discharged:
                 raise TransactionFailed(LockLost().text)
             check_outcome(namespace, stored, outcome)
             locks.add(lock)
+        source_key = self._source_key(namespace)
         for entity, messages in self._sends.items():
-            namespace.send(entity, messages, turn, checked=True)
+            if entity.shard == namespace.shard:
+                namespace.send(entity, messages, turn, checked=True)
+            else:
+                namespace.post(source_key, entity, messages, turn)
         for lock, outcome in self._settles:
             settle_one(namespace, lock, outcome, turn)
+
+    @staticmethod
+    def _check_send(
+        namespace: Namespace, entity: Entity, messages: list[Incoming], turn: Turn
+    ) -> None:
+        its = namespace.shards[entity.shard]
+        if its.entities.find(entity.key) is not entity:
+            raise EntityNotFound(entity.name)
+        if its is namespace:
+            namespace.check_send(entity, messages, turn)
+        else:
+            its.check_messages(entity, messages, Turn(turn.now))
+
+    def _source_key(self, namespace: Namespace) -> str:
+        """The entity where sends to other shards are set aside if they fail later."""
+        for lock, _outcome in self._settles:
+            settled = namespace.entities.of_container(lock.container)
+            if settled is not None:
+                return settled.key
+        here = [each.key for each in self._sends if each.shard == namespace.shard]
+        return here[0] if here else ""
 
 
 class DischargeReply:

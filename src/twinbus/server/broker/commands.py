@@ -115,6 +115,14 @@ class UnlockSession:
         namespace.unlock_session(self._container, self._grant, turn)
 
 
+class SessionKey(NamedTuple):
+    """What names a session among all that a connection may hold."""
+
+    shard: int
+    container: int
+    name: str
+
+
 # -- wants ---------------------------------------------------------------------------
 
 
@@ -169,8 +177,11 @@ class MessageWant:
         if error is not None:
             return TakenMessages([], error=error)
         if self.room.closed:
-            self.room.passed_over.add(self.container)
-            return None
+            # First noted, then looked at again: the connection may open the room at the
+            # same time, in another thread.
+            self.room.passed_over[namespace.shard, self.container] = None
+            if self.room.closed:
+                return None
         lost = self._lost(namespace, turn)
         if lost:
             return TakenMessages([], lost=lost, more=True)

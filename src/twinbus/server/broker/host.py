@@ -1,10 +1,11 @@
-"""Collect, commit, hand out: the loop that carries a namespace.
+"""Collect, commit, hand out: the loop that carries a shard of a namespace.
 
 Connections hand in commands and say what they can take. A turn gathers all that have
 arrived and runs them in one transaction (`turn.py`), on the event loop. Then the host
 commits in a thread (one long sync, without the interpreter's lock) and only after that
 hands out replies, deliveries and effects. Parsing goes on meanwhile; what arrives waits
-for the next turn.
+for the next turn. A namespace with several shards has a host for each, and their turns
+run in threads, so that one whose disk hangs does not hold up the others.
 
 So nothing is acknowledged before it is on disk, and one sync serves all clients.
 
@@ -21,20 +22,33 @@ import logging
 import secrets
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from twinbus import limits
 from twinbus.clock import Clock
-from twinbus.errors import Bug, StoreFault, TwinbusError
+from twinbus.errors import Bug, ConfigError, ShardAway, StoreFault, TwinbusError
+from twinbus.server.broker.clients import (
+    ClaimHolder,
+    Consumer,
+    EntityLink,
+    SessionHolder,
+)
 from twinbus.server.broker.commands import Send
 from twinbus.server.broker.counters import COMMANDS, SECONDS, Histogram
 from twinbus.server.broker.faults import Faults
+from twinbus.server.broker.mover import Mover
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.namespace_clock import NamespaceClock
-from twinbus.server.broker.submissions import Reply, Submission, in_fair_order
+from twinbus.server.broker.submissions import (
+    UNHEARD,
+    Awaited,
+    Reply,
+    Submission,
+    in_fair_order,
+)
 from twinbus.server.broker.turn import (
     Command,
     Taken,
@@ -44,59 +58,36 @@ from twinbus.server.broker.turn import (
     Work,
     run,
 )
-from twinbus.store.base import entity_of
+from twinbus.store.base import Store, entity_of
 
 log = logging.getLogger("twinbus.host")
 
 T = TypeVar("T")
 
 
-class Consumer(Protocol):
-    """A receiver of a container: a link or an HTTP request."""
-
-    def deliver(self, want: Any, taken: Any) -> None:
-        """What was taken for a want is on disk."""
-
-    def store_failed(self, error: TwinbusError) -> None:
-        """The store has stopped: nothing can be taken for now."""
-
-
-class SessionHolder(Protocol):
-    """A link that holds a session's lock."""
-
-    def session_lost(self) -> None:
-        """The lock has ended."""
-
-
-class ClaimHolder(Protocol):
-    """A connection or request whose claims end with the rules that they came from."""
-
-    def rules_changed(self) -> None:
-        """Look at the claims again; also when the clock was set."""
-
-
-class EntityLink(Protocol):
-    """A link to an entity."""
-
-    def entity_deleted(self) -> None:
-        """The entity is gone: detach."""
-
-
 class Host:
-    """Runs one namespace."""
+    """Runs one shard of a namespace."""
 
-    # Whether turns run in the commit's thread, for stores that wait for the network.
-    # With a store in a local file they are faster on the loop.
-    in_thread = False
-
-    def __init__(self, namespace: Namespace, clock: Clock) -> None:
+    def __init__(
+        self,
+        namespace: Namespace,
+        clock: Clock,
+        reopen: Callable[[], Store] | None = None,
+    ) -> None:
         self.namespace = namespace
-        # Tells this start of this namespace from every other; not a secret.
+        # All hosts of the namespace, by the numbers of their shards.
+        self.hosts: Sequence[Host] = (self,)
+        # Entities that are being made: the shard of each, and how many ask for it.
+        self.making: dict[str, tuple[int, int]] = {}
+        # What carries parcels between them.
+        self.mover: Mover | None = None
+        # Opens the store, which could not be opened yet; None if it is open.
+        self._reopen = reopen
+        # Tells this start from every other; not a secret.
         self.instance = secrets.token_hex(8)
         self.clock = NamespaceClock(clock, namespace.store, namespace.name)
         # What tokens end by. Where a test moves the clock, clients do not know of it.
         self.token_clock = clock
-        self.fault: StoreFault | None = None
         self.pending_bytes = 0
         # When time has something to do next, as the last turn found.
         self.next_tick_ms: int | None = None
@@ -124,10 +115,10 @@ class Host:
         # How many consumers each container has.
         self._in_use: Counter[int] = Counter()
         self._wants: dict[int, dict[int, Want]] = {}
-        # In this order.
         self._to_serve: dict[int, None] = {}
         # Links by the id of their entity.
         self._links: dict[int, set[EntityLink]] = {}
+        self.fault: StoreFault | None = None
         self._turn: asyncio.Task[None] | None = None
         self._after_turn: list[Callable[[], object]] = []
         self._recovery: asyncio.Task[None] | None = None
@@ -139,9 +130,24 @@ class Host:
         self._quarantined = namespace.store.quarantined()
 
     @property
+    def name(self) -> str:
+        """What the log calls it."""
+        if len(self.hosts) == 1:
+            return self.namespace.name
+        return f"{self.namespace.name}, shard {self.namespace.shard}"
+
+    @property
     def faults(self) -> Faults | None:
         """What is rehearsed; None on a server without `--faults`."""
         return self.namespace.faults
+
+    @property
+    def in_thread(self) -> bool:
+        """Whether turns run in the commit's thread.
+
+        So a shard that hangs holds up no other one. A single one is faster on the loop.
+        """
+        return len(self.hosts) > 1
 
     # -- commands ----------------------------------------------------------------------
 
@@ -185,7 +191,7 @@ class Host:
 
     async def run(self, command: Command[T], size_bytes: int = 0) -> T:
         """Do something in a turn; returns when it is on disk."""
-        reply: _Awaited[T] = _Awaited(self._loop.create_future())
+        reply: Awaited[T] = Awaited(self._loop.create_future())
         self.submit(command, reply, size_bytes)
         return await reply.future
 
@@ -283,8 +289,8 @@ class Host:
         for submission in self._pending:
             submission.reply.failed(StoreFault("The server is shutting down."))
         self._pending = []
+        await self._in_place(self.namespace.store.close)
         self._thread.shutdown()
-        self.namespace.store.close()
 
     def _start_turn(self) -> None:
         self._scheduled = False
@@ -346,11 +352,22 @@ class Host:
 
     async def _transact(self, work: Work) -> TurnOutcome:
         """Run a turn and commit it."""
-        outcome = await self._in_place(partial(self.run_turn, work))
+        run_in_thread = partial(self._loop.run_in_executor, self._thread)
+        if self.in_thread:
+            outcome, seconds = await run_in_thread(self._run_and_commit, work)
+            self.commit_seconds.observe(seconds)
+            return outcome
+        outcome = self.run_turn(work)
         committing = self._loop.time()
-        await self._loop.run_in_executor(self._thread, self.namespace.store.commit)
+        await run_in_thread(self.namespace.store.commit)
         self.commit_seconds.observe(self._loop.time() - committing)
         return outcome
+
+    def _run_and_commit(self, work: Work) -> tuple[TurnOutcome, float]:
+        outcome = self.run_turn(work)
+        committing = self._loop.time()
+        self.namespace.store.commit()
+        return outcome, self._loop.time() - committing
 
     async def _in_place(self, work: Callable[[], T]) -> T:
         """Do something with the store where turns run."""
@@ -387,6 +404,8 @@ class Host:
         self._hand_out_effects(outcome.effects)
         if outcome.tick_again:
             self.tick()
+        if self.mover is not None:
+            self.mover.look(self)
 
     def _put_back(self, submissions: list[Submission]) -> None:
         """These did not fit into the turn: they come first in the next one."""
@@ -485,8 +504,9 @@ class Host:
     async def _stop_accepting(
         self, fault: StoreFault, submissions: list[Submission]
     ) -> None:
-        log.error("store of %s stopped: %s", self.namespace.name, fault.text)
+        log.error("store of %s stopped: %s", self.name, fault.text)
         self.fault = fault
+        self.namespace.is_stopped = True
         submissions = submissions + self._pending
         self._pending = []
         self.pending_bytes = 0
@@ -531,45 +551,35 @@ class Host:
         if not await self._in_place(self._recovered):
             self._recover_later()
             return
-        log.warning("store of %s accepts again", self.namespace.name)
+        log.warning("store of %s accepts again", self.name)
         self.fault = None
+        self.namespace.is_stopped = False
         self._tick_due = True
         self._to_serve.update(dict.fromkeys(self._wants))
         self.wake()
+        if self.mover is not None:
+            self.mover.accepts_again()
 
     def _recovered(self) -> bool:
         try:
-            if not self.namespace.store.recover():
+            if self._reopen is not None:
+                self._open_late(self._reopen())
+            elif not self.namespace.store.recover():
                 return False
             self.namespace.reload()
-        except StoreFault:
+        except (StoreFault, ConfigError):
             return False
         return True
 
+    def stay_away(self, problem: str) -> None:
+        """The store could not be opened: refuse everything until it can be."""
+        self.fault = StoreFault(ShardAway(self.namespace.shard).text)
+        self.namespace.is_stopped = True
+        log.error("%s is not open: %s", self.name, problem)
+        self._recover_later()
 
-class _Awaited(Generic[T]):
-    """A reply that a task waits for."""
-
-    def __init__(self, future: asyncio.Future[T]) -> None:
-        self.future = future
-
-    def done(self, result: T) -> None:
-        if not self.future.done():
-            self.future.set_result(result)
-
-    def failed(self, error: TwinbusError) -> None:
-        if not self.future.done():
-            self.future.set_exception(error)
-
-
-class _Unheard:
-    """A reply that no client waits for: locks that are not given back end by time."""
-
-    def done(self, result: Any) -> None:
-        """Nothing to tell."""
-
-    def failed(self, error: TwinbusError) -> None:
-        """Nothing to tell."""
-
-
-UNHEARD = _Unheard()
+    def _open_late(self, store: Store) -> None:
+        self._reopen = None
+        self.namespace.use_store(store)
+        self.clock.use_store(store)
+        self._quarantined = store.quarantined()

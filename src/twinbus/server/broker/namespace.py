@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -34,9 +34,11 @@ from twinbus.errors import (
     StorageFull,
     StoreFault,
 )
+from twinbus.server.broker import parcels
 from twinbus.server.broker.directory import keys
 from twinbus.server.broker.directory.config import NamespaceConfig
 from twinbus.server.broker.directory.entities import Entities, Entity
+from twinbus.server.broker.directory.shards import Shards
 from twinbus.server.broker.faults import Faults
 from twinbus.server.broker.letter import Letter
 from twinbus.server.broker.routing import Router, error_text, expiry
@@ -71,7 +73,7 @@ T = TypeVar("T")
 
 
 class Namespace:
-    """The rules of one namespace."""
+    """The rules of one shard of a namespace, which most namespaces have one of."""
 
     def __init__(
         self,
@@ -79,15 +81,23 @@ class Namespace:
         store: Store,
         *,
         rate: int | None = None,
+        shards: Shards | None = None,
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
     ) -> None:
         self.name = name
         self.store = store
+        # The shards of the namespace, this one among them, and its number.
+        self.shards = Shards() if shards is None else shards
+        self.shard = len(self.shards)
+        # Whether its store takes nothing now, and whether it was never opened; the host
+        # says so.
+        self.is_stopped = False
+        self.is_away = False
         # What it was set up from, and what a reset brings back.
         self.config = NamespaceConfig(name)
         # How to undo what a turn has changed in memory.
         self.undo_log = UndoLog()
-        self.entities = Entities(store, self.undo_log)
+        self.entities = Entities(store, self.undo_log, self.shard, self.shards)
         # The namespace's own authorization rules; those of entities are with them.
         self.rules = keys.load_rules(store)
         # Whether the emulator's documented key works beside them.
@@ -98,8 +108,12 @@ class Namespace:
         # What is rehearsed; None on a server without `--faults`.
         self.faults: Faults | None = None
         self.ticker = Ticker(self)
+        # One for all shards.
         self._bucket = Bucket(rate) if rate is not None else None
+        if self.shard:
+            self._bucket = self.shards[0]._bucket
         self._new_id = new_id
+        self.shards.add(self)
 
     def part(self) -> TurnPart:
         """Undo what happens inside if an exception ends it: rows, memory and effects.
@@ -107,6 +121,14 @@ class Namespace:
         A `StoreFault` undoes nothing here: then the turn is lost as a whole.
         """
         return TurnPart(self.store, self.undo_log)
+
+    def use_store(self, store: Store) -> None:
+        """The store could be opened at last; `reload` reads what it holds."""
+        self.store = store
+        self.entities.use_store(store)
+        self.router.use_store(store)
+        self.ticker.use_store(store)
+        self.is_away = False
 
     def reload(self) -> None:
         """Read what is kept in memory anew from the store, after a rollback."""
@@ -127,11 +149,27 @@ class Namespace:
 
     def change_rules(self, change: Callable[[Store], T], turn: Turn) -> T:
         """Let `change` write authorization rules of the namespace."""
+        before = keys.rules_text(self.store)
         result = change(self.store)
         self.undo_log.note(partial(setattr, self, "rules", self.rules))
         self.rules = keys.load_rules(self.store)
+        if keys.rules_text(self.store) != before:
+            self.tell_rules(range(1, len(self.shards)))
         turn.rules_changed = True
         return result
+
+    def tell_rules(self, shards: Iterable[int]) -> None:
+        """Let other shards keep a copy of the namespace's rules."""
+        for shard in shards:
+            text = keys.rules_text(self.store)
+            self.store.post(shard, parcels.RULES, text.encode())
+
+    def keep_rules(self, text: str, turn: Turn) -> None:
+        """Keep a copy of the namespace's rules, for a start without shard 0."""
+        self.store.put_setting(keys.SETTING, text)
+        self.undo_log.note(partial(setattr, self, "rules", self.rules))
+        self.rules = keys.load_rules(self.store)
+        turn.rules_changed = True
 
     def rules_of(self, scope_key: str) -> Sequence[AuthorizationRule]:
         """The rules of a scope: the namespace for the empty key, else an entity."""
@@ -187,6 +225,23 @@ class Namespace:
         """Refuse what may not be sent; changes nothing but the rate."""
         if self.store.is_nearly_full():
             raise StorageFull
+        self.check_messages(entity, messages, turn)
+        for bucket in (entity.bucket, self._bucket):
+            if bucket is None:
+                continue
+            self.undo_log.note(partial(bucket.restore, bucket.state()))
+            if not bucket.take(len(messages), turn.now.steady_ms):
+                # Not undone with the send: it was refused, and that is counted.
+                entity.throttled += len(messages)
+                raise BusyError(
+                    f"More than {bucket.rate} messages a second. "
+                    "Wait 10 seconds and try again."
+                )
+
+    def check_messages(
+        self, entity: Entity, messages: Sequence[Incoming], turn: Turn
+    ) -> None:
+        """Refuse messages that the entity does not take; changes nothing."""
         if self.faults is not None:
             self.faults.check_send(entity.key, messages)
         if not entity.description.status.can_send:
@@ -217,17 +272,21 @@ class Namespace:
                 f"{entity.size_bytes_max >> 20} MB. Receive messages, or raise "
                 "max_size_in_megabytes."
             )
-        for bucket in (entity.bucket, self._bucket):
-            if bucket is None:
-                continue
-            self.undo_log.note(partial(bucket.restore, bucket.state()))
-            if not bucket.take(len(messages), turn.now.steady_ms):
-                # Not undone with the send: it was refused, and that is counted.
-                entity.throttled += len(messages)
-                raise BusyError(
-                    f"More than {bucket.rate} messages a second. "
-                    "Wait 10 seconds and try again."
-                )
+
+    def post(
+        self, source_key: str, entity: Entity, messages: Sequence[Incoming], turn: Turn
+    ) -> None:
+        """Send messages to an entity of another shard, after this turn.
+
+        They were checked; what hinders them later sets them aside at the entity with
+        the key `source_key`, which is one of this shard.
+        """
+        self._name(messages)
+        for message in messages:
+            # A ping is answered by the turn of its entity, or not at all.
+            if message.content_type != PING_CONTENT_TYPE:
+                letter = Letter.incoming(message)
+                self.router.post(source_key, entity, letter, turn, hops=-1)
 
     def limits_rate(self, entity: Entity) -> bool:
         """Whether each delivery to the entity may be refused by chance of time."""

@@ -30,9 +30,13 @@ class NamespaceClock:
 
     def __init__(self, clock: Clock, store: Store, name: str) -> None:
         self._clock = clock
-        self._store = store
         self._name = name
-        now = clock.now()
+        self.use_store(store)
+
+    def use_store(self, store: Store) -> None:
+        """Go on from the steady time of that store."""
+        self._store = store
+        now = self._clock.now()
         steady_ms = _resumed(store.setting(_KEPT), now.wall_ms)
         self._shift_ms = steady_ms - now.steady_ms
         # How far the wall clock was ahead of the steady one when both were last kept,

@@ -2,7 +2,8 @@
 
 Owns the way of a letter from the entity it was sent to into the containers that keep
 it, in one transaction. A scheduled letter is kept by its entity and starts its way when
-its time has come (`activate`). A message that would make more copies than fit into a
+its time has come (`activate`). One for an entity of another shard goes through the
+outbox (`post`, `arrive`). A message that would make more copies than fit into a
 turn is kept whole by its topic, and copied in the turns that follow (`fan_out`); those
 that are sent to the topic meanwhile come after it. What is forwarded goes all its way
 at once; the copies of one message are bounded. A hop that cannot be made (too many,
@@ -21,6 +22,7 @@ from twinbus.core.filters import Budget
 from twinbus.errors import FilterError, PeerError, StoreFault, TwinbusError
 from twinbus.server.broker.directory.entities import Entities, Entity
 from twinbus.server.broker.letter import Letter, LetterView
+from twinbus.server.broker.parcels import LETTER, Route, pack_letter
 from twinbus.server.broker.turn import Turn
 from twinbus.server.broker.undo import UndoLog
 from twinbus.store.base import (
@@ -92,6 +94,10 @@ class Router:
         # The end of the topic that `fan_out` has worked on last.
         self._fanned_out = 0
         self._undo_log = undo_log
+
+    def use_store(self, store: Store) -> None:
+        """Go on with that store."""
+        self._store = store
 
     def deliver(self, entity: Entity, letter: Letter, turn: Turn, hops: int = 0) -> int:
         """Bring a letter to a queue or topic; returns its number there.
@@ -227,15 +233,49 @@ class Router:
     def _forward(
         self, source: Entity, target_key: str, letter: Letter, turn: Turn, hops: int
     ) -> None:
-        target = self._entities.find(target_key)
+        target = self._entities.find_anywhere(target_key)
         problem = self._obstacle(target, letter, turn, hops)
         if problem is not None:
-            reason, text = problem
-            letter = self._marked(letter, reason, text)
-            self.bury(source, letter, turn, TRANSFER_DEAD_LETTER)
+            self.give_up(source, letter, problem, turn)
             return
         assert target is not None
-        self.deliver(target, letter, turn, hops + 1)
+        if target.shard == self._entities.shard:
+            self.deliver(target, letter, turn, hops + 1)
+        else:
+            self.post(source.key, target, letter, turn, hops)
+
+    def give_up(
+        self, source: Entity, letter: Letter, problem: tuple[str, str], turn: Turn
+    ) -> None:
+        """A letter cannot be forwarded: keep it where it came from, with the reason."""
+        letter = self._marked(letter, *problem)
+        self.bury(source, letter, turn, TRANSFER_DEAD_LETTER)
+
+    def post(
+        self, source_key: str, target: Entity, letter: Letter, turn: Turn, hops: int
+    ) -> None:
+        """Send a letter on to an entity of another shard.
+
+        It arrives there after this turn (`arrive`). With -1 hops it was not forwarded:
+        a client has sent it, in a transaction that is carried out in this shard.
+        """
+        wall_ms = turn.now.wall_ms
+        way = Route(target.key, source_key, hops, self._copied, wall_ms)
+        turn.left -= 1
+        self._store.post(target.shard, LETTER, pack_letter(letter, way))
+
+    def arrive(self, letter: Letter, way: Route, turn: Turn) -> tuple[str, str] | None:
+        """A letter came from another shard; returns why it cannot be delivered."""
+        target = self._entities.find(way.target)
+        self._copied = way.copied
+        problem = self._obstacle(target, letter, turn, max(way.hops, 0))
+        if problem is None:
+            assert target is not None
+            if way.hops < 0:
+                target.count("received", 1, self._undo_log)
+                self._store.touch(target.id, turn.now)
+            self.deliver(target, letter, turn, way.hops + 1)
+        return problem
 
     def _obstacle(
         self, target: Entity | None, letter: Letter, turn: Turn, hops: int
@@ -257,7 +297,8 @@ class Router:
             return "EntityDisabled", f"'{target.name}' does not accept messages."
         if target.requires_session and letter.session_id is None:
             return "Session ID is null.", f"'{target.name}' requires sessions."
-        if self.is_full(target, len(letter.bare), turn):
+        is_here = target.shard == self._entities.shard
+        if is_here and self.is_full(target, len(letter.bare), turn):
             return "QuotaExceeded", f"'{target.name}' is full."
         return None
 

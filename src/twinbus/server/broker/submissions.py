@@ -1,4 +1,4 @@
-"""Commands that wait for their turn, and which of them come first.
+"""Commands that wait for their turn, who hears of them, and which come first.
 
 Owns the order: one of each client before a second one of any, so that a client with
 many commands lets the others pass. Those of one client stay in their order.
@@ -6,12 +6,14 @@ many commands lets the others pass. Those of one client stay in their order.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from twinbus.errors import TwinbusError
 from twinbus.server.broker.turn import Command
 
+T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 
 
@@ -59,3 +61,31 @@ def in_fair_order(waiting: Sequence[Submission]) -> list[Submission]:
             rounds.append([])
         rounds[place].append(submission)
     return [submission for each in rounds for submission in each]
+
+
+class Awaited(Generic[T]):
+    """A reply that a task waits for."""
+
+    def __init__(self, future: asyncio.Future[T]) -> None:
+        self.future = future
+
+    def done(self, result: T) -> None:
+        if not self.future.done():
+            self.future.set_result(result)
+
+    def failed(self, error: TwinbusError) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class _Unheard:
+    """A reply that no client waits for: locks that are not given back end by time."""
+
+    def done(self, result: Any) -> None:
+        """Nothing to tell."""
+
+    def failed(self, error: TwinbusError) -> None:
+        """Nothing to tell."""
+
+
+UNHEARD = _Unheard()

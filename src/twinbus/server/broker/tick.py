@@ -18,7 +18,7 @@ from twinbus.errors import StoreFault
 from twinbus.server.broker.directory.entities import Entity
 from twinbus.server.broker.routing import error_text
 from twinbus.server.broker.turn import Turn, answerable
-from twinbus.store.base import FOREVER_MS, EndedLock, Stored
+from twinbus.store.base import FOREVER_MS, EndedLock, Store, Stored
 from twinbus.wire.message.names import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON
 
 if TYPE_CHECKING:
@@ -35,6 +35,10 @@ class Ticker:
         self._store = namespace.store
         # By the steady clock.
         self._idle_checked_ms = -FOREVER_MS
+
+    def use_store(self, store: Store) -> None:
+        """Go on with that store."""
+        self._store = store
 
     def tick(self, turn: Turn) -> bool:
         """Work off what time has brought; True if there is more to do at once.

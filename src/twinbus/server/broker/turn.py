@@ -98,8 +98,8 @@ class Room:
     def __init__(self) -> None:
         # Set while the client does not read.
         self.closed = False
-        # Containers whose messages were not taken because it was closed.
-        self.passed_over: set[int] = set()
+        # Shards and containers whose messages were not taken because it was closed.
+        self.passed_over: dict[tuple[int, int], None] = {}
 
 
 class Taken(Protocol):

@@ -19,6 +19,7 @@ from starlette.routing import Route
 
 from twinbus import limits
 from twinbus.errors import Bug, StorageFull, TwinbusError
+from twinbus.server.broker.directory.placement import hosts_of
 from twinbus.server.broker.faults import faults_on
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
@@ -80,18 +81,28 @@ class HealthProbe:
 
 
 def health_route(host: Host) -> Route:
-    """`GET /health`: 200 if a message can be sent and received, else 503 and why."""
-    health = HealthProbe(host)
+    """`GET /health`: 200 if messages can be sent and received, else 503 and why.
+
+    With several shards, one that fails makes it degraded; unhealthy is if all fail.
+    """
+    probes = [HealthProbe(each) for each in hosts_of(host)]
 
     async def answer(request: Request) -> Response:
         del request
-        problem = await health.problem()
-        rehearsed = faults_on(host.faults)
-        body: dict[str, Any] = {"status": "unhealthy", "message": problem}
-        if problem is None:
-            body = {**_HEALTHY}
-        if rehearsed:
+        problems = await asyncio.gather(*(probe.problem() for probe in probes))
+        found = {k: text for k, text in enumerate(problems) if text is not None}
+        body: dict[str, Any] = {**_HEALTHY}
+        if len(found) == len(problems):
+            body = {"status": "unhealthy", "message": found[0]}
+        elif found:
+            shards = ", ".join(map(str, found))
+            text = f"Not all shards are healthy: {shards} of {len(problems)}."
+            body = {"status": "degraded", "message": text}
+        if len(problems) > 1:
+            body["shards"] = [text or "healthy" for text in problems]
+        if rehearsed := faults_on(host.faults):
             body["faults"] = rehearsed
-        return JSONResponse(body, status_code=200 if problem is None else 503)
+        is_down = len(found) == len(problems)
+        return JSONResponse(body, status_code=503 if is_down else 200)
 
     return Route("/health", answer, methods=["GET"])

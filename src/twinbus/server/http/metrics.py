@@ -30,6 +30,8 @@ from twinbus.errors import StoreFault, Unauthorized
 from twinbus.server.access.port import NamespacePort, is_loopback
 from twinbus.server.broker.counters import Histogram
 from twinbus.server.broker.directory.entities import Entity
+from twinbus.server.broker.directory.placement import hosts_of
+from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
 from twinbus.server.http.auth import Asked, admitted
@@ -106,37 +108,73 @@ class HistogramFigures(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class NamespaceFigures:
-    """What is counted of a namespace as a whole."""
+class ShardFigures:
+    """What is counted of a shard as a whole."""
 
-    name: str
     entities: int
-    connections: int
     pending_bytes: int
     quarantined: int
     store_up: bool
+    outbox_rows: int
     turns: int
     turn_commands: HistogramFigures
     turn_seconds: HistogramFigures
     commit_seconds: HistogramFigures
 
     @classmethod
-    def of(cls, port: NamespacePort) -> NamespaceFigures:
+    def of(cls, host: Host) -> ShardFigures:
         """The figures of now."""
-        host = port.host
+        store = host.namespace.store
         return cls(
-            host.namespace.name,
             len(host.namespace.entities),
-            len(port.connections),
             host.pending_bytes,
-            host.namespace.store.quarantined(),
+            store.quarantined(),
             host.fault is None,
+            sum(each.rows for each in store.outbox().values()),
             host.turns,
             HistogramFigures.of(host.turn_commands),
             HistogramFigures.of(host.turn_seconds),
             HistogramFigures.of(host.commit_seconds),
         )
 
+
+@dataclass(frozen=True, slots=True)
+class NamespaceFigures:
+    """What is counted of a namespace as a whole."""
+
+    name: str
+    connections: int
+    shards: list[ShardFigures]
+
+    @classmethod
+    def of(cls, port: NamespacePort) -> NamespaceFigures:
+        """The figures of now."""
+        hosts = hosts_of(port.host)
+        shards = [ShardFigures.of(each) for each in hosts]
+        return cls(port.host.namespace.name, len(port.connections), shards)
+
+    def labelled(self) -> list[tuple[str, ShardFigures]]:
+        """Each shard with its labels; the only one needs no number."""
+        label = f'namespace="{self.name}"'
+        if len(self.shards) == 1:
+            return [(label, self.shards[0])]
+        return [(f'{label},shard="{k}"', each) for k, each in enumerate(self.shards)]
+
+
+# What is told of each shard.
+_OF_SHARDS = (
+    ("entities", "gauge", "Queues, topics and subscriptions."),
+    ("pending_bytes", "gauge", "Bytes that wait for a turn."),
+    ("messages_quarantined", "gauge", "Messages that cannot be read, set aside."),
+    ("store_up", "gauge", "0 while the store accepts nothing."),
+    ("outbox_rows", "gauge", "What waits for other shards."),
+    ("turns_total", "counter", "Turns: transactions begun."),
+)
+_TIMES_OF_SHARDS = (
+    ("turn_commands", "Commands that shared a turn."),
+    ("turn_seconds", "From a turn's start to its replies."),
+    ("commit_seconds", "How long commits took."),
+)
 
 # -- the text ------------------------------------------------------------------------
 
@@ -150,14 +188,15 @@ def _family(
 
 
 def _histogram(
-    name: str, text: str, label: str, values: HistogramFigures
+    name: str, text: str, labelled: Iterable[tuple[str, HistogramFigures]]
 ) -> Iterator[str]:
     yield from _family(name, "histogram", text, ())
-    for bound, count in values.buckets:
-        le = "+Inf" if bound == math.inf else repr(float(bound))
-        yield f'twinbus_{name}_bucket{{le="{le}",{label}}} {float(count)}'
-    yield f"twinbus_{name}_count{{{label}}} {float(values.buckets[-1][1])}"
-    yield f"twinbus_{name}_sum{{{label}}} {float(values.total)}"
+    for label, values in labelled:
+        for bound, count in values.buckets:
+            le = "+Inf" if bound == math.inf else repr(float(bound))
+            yield f'twinbus_{name}_bucket{{le="{le}",{label}}} {float(count)}'
+        yield f"twinbus_{name}_count{{{label}}} {float(values.buckets[-1][1])}"
+        yield f"twinbus_{name}_sum{{{label}}} {float(values.total)}"
 
 
 def _entity_lines(entities: Iterable[EntityFigures], label: str) -> Iterator[str]:
@@ -175,33 +214,23 @@ def _entity_lines(entities: Iterable[EntityFigures], label: str) -> Iterator[str
         yield from _family(f"{name}_total", "counter", text, counts)
 
 
-def _namespace_lines(figures: NamespaceFigures, label: str) -> Iterator[str]:
-    for name, text, value in (
-        ("entities", "Queues, topics and subscriptions.", figures.entities),
-        ("connections", "AMQP connections.", figures.connections),
-        ("pending_bytes", "Bytes that wait for a turn.", figures.pending_bytes),
-        (
-            "messages_quarantined",
-            "Messages that cannot be read, set aside.",
-            figures.quarantined,
-        ),
-        ("store_up", "0 while the store accepts nothing.", figures.store_up),
-    ):
-        yield from _family(name, "gauge", text, [(label, value)])
-    text = "Turns: transactions begun."
-    yield from _family("turns_total", "counter", text, [(label, figures.turns)])
-    for name, text, values in (
-        ("turn_commands", "Commands that shared a turn.", figures.turn_commands),
-        ("turn_seconds", "From a turn's start to its replies.", figures.turn_seconds),
-        ("commit_seconds", "How long commits took.", figures.commit_seconds),
-    ):
-        yield from _histogram(name, text, label, values)
+def _namespace_lines(figures: NamespaceFigures) -> Iterator[str]:
+    connections = [(f'namespace="{figures.name}"', figures.connections)]
+    yield from _family("connections", "gauge", "AMQP connections.", connections)
+    shards = figures.labelled()
+    for name, kind, text in _OF_SHARDS:
+        field = name.removesuffix("_total").removeprefix("messages_")
+        samples = [(label, getattr(each, field)) for label, each in shards]
+        yield from _family(name, kind, text, samples)
+    for name, text in _TIMES_OF_SHARDS:
+        values = [(label, getattr(each, name)) for label, each in shards]
+        yield from _histogram(name, text, values)
 
 
 def write_text(figures: NamespaceFigures, entities: Iterable[EntityFigures]) -> str:
     """All figures in the text format of Prometheus."""
     label = f'namespace="{figures.name}"'
-    lines = [*_entity_lines(entities, label), *_namespace_lines(figures, label)]
+    lines = [*_entity_lines(entities, label), *_namespace_lines(figures)]
     return "\n".join(lines) + "\n"
 
 
@@ -217,7 +246,8 @@ class Scrapes:
         cached_seconds: float = limits.METRICS_CACHED_SECONDS,
     ) -> None:
         self._port = port
-        self._entities: list[EntityFigures] = []
+        # The last figures of each shard's entities.
+        self._entities: dict[int, list[EntityFigures]] = {}
         self._text = Cached(self._write, cached_seconds)
 
     async def text(self) -> str:
@@ -227,10 +257,15 @@ class Scrapes:
     async def _write(self) -> str:
         # First, so that the turn of the scrape itself is not among the turns.
         figures = NamespaceFigures.of(self._port)
+        hosts = hosts_of(self._port.host)
+        await asyncio.gather(*(self._count(k, host) for k, host in enumerate(hosts)))
+        entities = [each for k in sorted(self._entities) for each in self._entities[k]]
+        return await asyncio.to_thread(write_text, figures, entities)
+
+    async def _count(self, shard: int, host: Host) -> None:
         with contextlib.suppress(StoreFault, TimeoutError):
             async with asyncio.timeout(limits.METRICS_SECONDS_MAX):
-                self._entities = await self._port.host.run(count_entities)
-        return await asyncio.to_thread(write_text, figures, self._entities)
+                self._entities[shard] = await host.run(count_entities)
 
 
 def metrics_route(port: NamespacePort) -> Route:

@@ -26,7 +26,13 @@ from starlette.types import Receive, Scope, Send
 from twinbus import limits
 from twinbus.core.names import EntityPath, parse_address
 from twinbus.core.rights import Claim
-from twinbus.errors import ArgumentError, CallerError, StorageFull, TwinbusError
+from twinbus.errors import (
+    ArgumentError,
+    CallerError,
+    ShardAway,
+    StorageFull,
+    TwinbusError,
+)
 from twinbus.server.access.port import NamespacePort
 from twinbus.server.broker import answers
 from twinbus.server.broker.host import Host
@@ -57,6 +63,7 @@ STATUSES = answers.STATUSES | {
     BodyTooLarge: 413,
     # Nothing was changed, and it may pass by itself.
     StorageFull: 503,
+    ShardAway: 503,
 }
 
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 import enum
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -43,13 +43,16 @@ from twinbus.core.rights import (
 from twinbus.errors import (
     ArgumentError,
     EntityExists,
+    ShardAway,
     StoreFault,
     TwinbusError,
 )
 from twinbus.server.access.port import INSTANCE_HEADER, NamespacePort
 from twinbus.server.broker import answers
 from twinbus.server.broker.directory import keys, maintenance
+from twinbus.server.broker.directory.config import NamespaceConfig
 from twinbus.server.broker.directory.placement import host_of, hosts_of
+from twinbus.server.broker.directory.provision import bring_up, create_missing, plan
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
@@ -208,7 +211,7 @@ class UpkeepExchange(Exchange):
         path = self._wanted.path
         hosts = hosts_of(self.host)
         if not path.is_namespace:
-            hosts = (host_of(self.host, path.key),)
+            hosts = (host_of(self.host, path),)
         purged = sum([await self._purge_all(host, path) for host in hosts])
         log.info("purged %r: %d messages", path.text, purged)
         return {"purged": purged}
@@ -225,10 +228,26 @@ class UpkeepExchange(Exchange):
 
     async def _reset(self) -> dict[str, Any]:
         hosts = hosts_of(self.host)
-        deleted = sum([await host.run(_reset) for host in hosts])
+        if len(hosts) == 1:
+            deleted = await self.host.run(_reset)
+        else:
+            deleted = await self._reset_shards(hosts)
         log.info("reset: %d entities deleted", deleted)
         made = sum(len(host.namespace.entities) for host in hosts)
         return {"deleted": deleted, "made": made}
+
+    async def _reset_shards(self, hosts: Sequence[Host]) -> int:
+        """Reset one shard after the other; all of them must be there."""
+        for host in hosts:
+            if host.fault is not None:
+                raise ShardAway(host.namespace.shard)
+        deleted = sum([await host.run(maintenance.delete_all) for host in hosts])
+        first = self.host.namespace
+        parts = list(zip(hosts, plan(first.shards, first.config), strict=True))
+        made = [await host.run(partial(_create_missing, part)) for host, part in parts]
+        for (host, part), keys_made in zip(parts, made, strict=True):
+            await host.run(partial(_bring_up, part, keys_made))
+        return deleted
 
     # -- authorization rules -----------------------------------------------------------
 
@@ -316,6 +335,18 @@ _ANSWERS: dict[UpkeepAction, Callable[[UpkeepExchange], Awaitable[Any]]] = {
     UpkeepAction.LIST_KEYS: UpkeepExchange._list_keys,
     UpkeepAction.REGENERATE_KEYS: UpkeepExchange._regenerate_keys,
 }
+
+
+def _create_missing(
+    part: NamespaceConfig, namespace: Namespace, turn: Turn
+) -> set[str]:
+    return create_missing(namespace, part, turn)
+
+
+def _bring_up(
+    part: NamespaceConfig, made: set[str], namespace: Namespace, turn: Turn
+) -> None:
+    bring_up(namespace, part, made, turn)
 
 
 def _reset(namespace: Namespace, turn: Turn) -> int:

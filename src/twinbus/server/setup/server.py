@@ -10,7 +10,6 @@ what a connection does.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import importlib
 import logging
 import socket
@@ -21,10 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from twinbus import limits
-from twinbus.clock import Clock, Now, SystemClock
-from twinbus.core import names, sas
+from twinbus.clock import Clock, SystemClock
+from twinbus.core import sas
 from twinbus.core.rights import JwtOptions
-from twinbus.errors import ConfigError, TwinbusError
+from twinbus.errors import ConfigError
 from twinbus.server.access.entrance import Entrance, ProtocolFactory
 from twinbus.server.access.jwt import BearerTokens
 from twinbus.server.access.memory import Ledger
@@ -32,14 +31,17 @@ from twinbus.server.access.port import NamespacePort
 from twinbus.server.access.switchboard import Switchboard
 from twinbus.server.broker.directory import keys
 from twinbus.server.broker.directory.config import NamespaceConfig
-from twinbus.server.broker.directory.provision import provision
 from twinbus.server.broker.faults import Faults
 from twinbus.server.broker.host import Host
-from twinbus.server.broker.namespace import Namespace
-from twinbus.server.broker.turn import Turn
 from twinbus.server.setup import listener
 from twinbus.server.setup.listener import ListenOptions
-from twinbus.store.opening import open_store
+from twinbus.server.setup.namespaces import (
+    close_all,
+    open_namespace,
+    set_up,
+    start_hosts,
+    stop_hosts,
+)
 from twinbus.wire.performatives import Error
 
 if TYPE_CHECKING:
@@ -74,48 +76,11 @@ class ServerOptions:
     in_memory: bool = False
     # Disk space that is kept for receiving and deleting, for each namespace; 0: none.
     reserve_bytes: int = 0
+    # Parts of each namespace that its configuration says nothing of; None: as many as
+    # its folder has.
+    shards: int | None = None
     # Sockets that another process has bound, as NAMESPACE.KIND (`handover.py`).
     sockets: Mapping[str, socket.socket] = field(default_factory=dict)
-
-
-def open_namespace(
-    data: Path | None,
-    name: str,
-    rate: int | None = None,
-    reserve_bytes: int | None = None,
-) -> Namespace:
-    """Open a namespace's folder, which is made if it is not there.
-
-    Without `data` it lives in memory. The caller closes its store. `ConfigError` if
-    another process has the folder. See `open_store` for the reserve.
-    """
-    names.check_namespace_name(name)
-    # Names of hosts have no case, so neither do the folders.
-    folder = None if data is None else data / name.lower()
-    store = open_store(folder, reserve_bytes)
-    try:
-        return Namespace(name, store, rate=rate)
-    except BaseException:
-        store.close()
-        raise
-
-
-def set_up(namespace: Namespace, config: NamespaceConfig, now: Now) -> None:
-    """Make the keys and entities that a namespace must have, all or nothing."""
-    store = namespace.store
-    store.begin()
-    try:
-        turn = Turn(now)
-        wall_ms = now.wall_ms
-        namespace.change_rules(lambda store: keys.ensure_root(store, wall_ms), turn)
-        namespace.note_created(wall_ms)
-        namespace.config = config
-        provision(namespace, config, turn)
-        store.commit()
-        namespace.undo_log.clear()
-    except BaseException:
-        store.rollback()
-        raise
 
 
 class Server:
@@ -211,25 +176,28 @@ class Server:
         tokens = BearerTokens.load(jwt) if jwt else None
         rate = config.message_rate_per_second or self.options.message_rate
         data = None if self.options.in_memory else self.options.data
+        wanted = config.shards or self.options.shards
         reserve_bytes = self.options.reserve_bytes
-        namespace = open_namespace(data, config.name, rate, reserve_bytes)
+        opened = open_namespace(data, config.name, rate, reserve_bytes, wanted)
         try:
-            namespace.dev_key = self.options.dev
-            set_up(namespace, config, self._clock.now())
-            host = Host(namespace, self._clock)
+            for namespace in opened.shards:
+                namespace.dev_key = self.options.dev
+            set_up(opened.shards, config, self._clock.now())
+            host = start_hosts(opened, self._clock)
         except BaseException:
-            namespace.store.close()
+            close_all(opened.shards)
             raise
         port = self.ports[config.name] = NamespacePort(host, self._tokens.get)
         port.memory = self._memory
         if self.options.faults:
-            namespace.faults = Faults()
-            port.switchboard = Switchboard(port, namespace.faults)
+            faults = Faults()
+            for namespace in opened.shards:
+                namespace.faults = faults
+            port.switchboard = Switchboard(port, faults)
         if tokens is not None:
             self._tokens[host] = tokens
-        # Time may have passed without a server: locks and messages have ended.
-        host.tick()
-        log.info("namespace %s: %d entities", config.name, len(namespace.entities))
+        count = sum(1 for _entity in opened.shards.entities())
+        log.info("namespace %s: %d entities", config.name, count)
 
     def _listen(self, name: str) -> None:
         port = self.ports[name]
@@ -295,6 +263,11 @@ class Server:
         described: dict[str, Any] = {"connection_string": self._connection(name, ports)}
         for kind in listener.KINDS:
             described[f"{kind}_port"] = ports.get(kind)
+        hosts = self.ports[name].host.hosts
+        if len(hosts) > 1:
+            described["shards"] = len(hosts)
+            away = [each.namespace.shard for each in hosts if each.fault is not None]
+            described["shards_away"] = away
         return described
 
     def _connection(self, name: str, ports: dict[str, int]) -> str:
@@ -332,8 +305,7 @@ class Server:
         for port in ports.values():
             if port.switchboard is not None:
                 port.switchboard.close()
-            await _finish(port.host)
-            await port.host.close()
+            await stop_hosts(port.host)
         bound, self._bound = self._bound, {}
         for sockets in bound.values():
             for taken in sockets.values():
@@ -357,12 +329,6 @@ async def _close_connections(ports: Sequence[NamespacePort]) -> None:
             connection.drop("it has not read the end")
 
 
-async def _finish(host: Host) -> None:
-    """Wait until what came in is on disk: locks that connections gave back, too."""
-    with contextlib.suppress(TwinbusError):
-        await host.run(lambda _namespace, _turn: None)
-
-
 def _report(task: asyncio.Task[None]) -> None:
     """A start that went wrong after it was ready is at least said."""
     if not task.cancelled() and (error := task.exception()) is not None:
@@ -376,4 +342,4 @@ def _server_connection() -> Connect:
     return ServerConnection
 
 
-__all__ = ["Server", "ServerOptions", "open_namespace", "set_up"]
+__all__ = ["Server", "ServerOptions"]

@@ -24,6 +24,7 @@ from typing import Any, Self
 
 from twinbus import limits
 from twinbus.errors import TwinbusError
+from twinbus.server.broker.directory.placement import hosts_of
 from twinbus.server.setup.audit import Audit
 from twinbus.server.setup.black_box import BlackBox, BlackBoxHandler
 from twinbus.server.setup.server import Server
@@ -99,11 +100,13 @@ class Supervised:
         self._beat()
         self._put_vitals()
         for port in server.ports.values():
-            port.host.on_broken = self.tell_broken
-            # A purge of millions takes longer than a stall, but it moves.
-            port.host.namespace.store.on_progress(self._box.beat)
-            task = self._loop.create_task(self._audit(Audit(port.host)))
-            self._audits.append(task)
+            for host in hosts_of(port.host):
+                host.on_broken = self.tell_broken
+                if not host.in_thread:
+                    # A purge of millions takes longer than a stall, but it moves.
+                    host.namespace.store.on_progress(self._box.beat)
+                task = self._loop.create_task(self._audit(Audit(host)))
+                self._audits.append(task)
 
     def _beat(self) -> None:
         self._loop.call_later(limits.HEARTBEAT_SECONDS, self._beat)

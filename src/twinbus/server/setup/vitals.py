@@ -23,6 +23,8 @@ from twinbus.errors import TwinbusError
 from twinbus.server.access.port import NamespacePort
 from twinbus.server.broker.counters import Histogram
 from twinbus.server.broker.directory.entities import Entity
+from twinbus.server.broker.directory.placement import hosts_of
+from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
 from twinbus.server.setup.black_box import time_text
@@ -48,15 +50,15 @@ class Vitals:
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        # The last counts of each namespace, and who reads the next ones.
-        self._counts: dict[str, Counts] = {}
+        # The last counts of each shard, and who reads the next ones of each namespace.
+        self._counts: dict[tuple[str, int], Counts] = {}
         self._readers: dict[str, asyncio.Task[None]] = {}
 
     def text(self) -> bytes:
         """The figures of now, with the last counts."""
         used = resource.getrusage(resource.RUSAGE_SELF)
         ports = self._server.ports
-        entities = sum(len(port.host.namespace.entities) for port in ports.values())
+        entities = sum(map(_count_entities, ports.values()))
         found = {
             "time": time_text(time()),
             "process": {
@@ -72,7 +74,10 @@ class Vitals:
 
     def _namespace(self, name: str) -> dict[str, Any]:
         port = self._server.ports[name]
-        return {**_figures(port), "counts": self._counts.get(name, {})}
+        counts: Counts = {}
+        for number in range(len(hosts_of(port.host))):
+            counts |= self._counts.get((name, number), {})
+        return {**_figures(port), "counts": counts}
 
     def _read_next(self) -> None:
         room = limits.VITALS_ENTITIES_MAX
@@ -80,20 +85,36 @@ class Vitals:
             if name not in self._readers or self._readers[name].done():
                 reading = self._read(name, port, room)
                 self._readers[name] = asyncio.ensure_future(reading)
-            room = max(0, room - len(port.host.namespace.entities))
+            room = max(0, room - _count_entities(port))
 
     async def _read(self, name: str, port: NamespacePort, most: int) -> None:
-        # A store that has stopped keeps its last counts.
-        with suppress(TwinbusError):
-            self._counts[name] = await port.host.run(partial(_read_counts, most=most))
+        for number, host in enumerate(hosts_of(port.host)):
+            # A store that has stopped keeps its last counts.
+            with suppress(TwinbusError):
+                counts = await host.run(partial(_read_counts, most=max(most, 0)))
+                self._counts[name, number] = counts
+            most -= len(host.namespace.entities)
+
+
+def _count_entities(port: NamespacePort) -> int:
+    return sum(len(host.namespace.entities) for host in hosts_of(port.host))
 
 
 def _figures(port: NamespacePort) -> dict[str, Any]:
-    host = port.host
-    return {
-        "entities": len(host.namespace.entities),
+    hosts = hosts_of(port.host)
+    figures = {
+        "entities": _count_entities(port),
         "connections": len(port.connections),
         "connections_unclaimed": len(port.unclaimed),
+        **_shard(port.host),
+    }
+    if len(hosts) > 1:
+        figures["shards"] = [_shard(host) for host in hosts]
+    return figures
+
+
+def _shard(host: Host) -> dict[str, Any]:
+    return {
         "pending_bytes": host.pending_bytes,
         "fault": host.fault.text if host.fault else None,
         "defects": dict(host.namespace.defects),

@@ -17,6 +17,7 @@ from twinbus import limits
 from twinbus.clock import Now
 from twinbus.core.names import EntityPath, SubQueue
 from twinbus.errors import ArgumentError, ArgumentOutOfRange, SessionLockLost
+from twinbus.server.broker.commands import SessionKey
 from twinbus.server.broker.directory.entities import Entity
 from twinbus.server.broker.lock_tokens import lock_of
 from twinbus.server.broker.namespace import Namespace
@@ -210,8 +211,8 @@ class Call:
     entity: Entity
     path: EntityPath
     arguments: Arguments
-    # The session locks that the asking connection holds, by container and name.
-    grants: Mapping[tuple[int, str], SessionGrant]
+    # The session locks that the asking connection holds, by session.
+    grants: Mapping[SessionKey, SessionGrant]
     turn: Turn
 
     @property
@@ -235,7 +236,8 @@ class Call:
 
     def grant(self, session_id: str) -> SessionGrant:
         """The lock of a session that the asking connection still holds."""
-        grant = self.grants.get((self.container, session_id))
+        key = SessionKey(self.namespace.shard, self.container, session_id)
+        grant = self.grants.get(key)
         store = self.namespace.store
         if grant is None or not store.session_held(self.container, grant, self.now):
             raise SessionLockLost

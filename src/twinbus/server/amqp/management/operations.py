@@ -18,6 +18,7 @@ from twinbus.server.amqp.management import schedule as management_schedule
 from twinbus.server.amqp.management import sessions as management_sessions
 from twinbus.server.amqp.management.call import Arguments, Call, ManagementReply
 from twinbus.server.broker.answers import status_of
+from twinbus.server.broker.commands import SessionKey
 from twinbus.server.broker.directory.entities import Entity
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
@@ -59,7 +60,7 @@ def perform(
     namespace: Namespace,
     path: EntityPath,
     request: Request,
-    grants: Mapping[tuple[int, str], SessionGrant],
+    grants: Mapping[SessionKey, SessionGrant],
     turn: Turn,
 ) -> ManagementReply:
     """Carry a request out. Raises `CallerError` or `BusyError`, and changed nothing."""

@@ -2,6 +2,6 @@
 
 Read `entities.py` (queues, topics, subscriptions and their rules), `keys.py`
 (authorization rules), `config.py` and `provision.py` (what is configured, and how it is
-made), `placement.py` (which host runs which entity) and `maintenance.py` (purge and
-reset). Must not know links, connections or HTTP.
+made), `shards.py` (which shard has which entity), `placement.py` (which host runs it)
+and `maintenance.py` (purge and reset). Must not know links, connections or HTTP.
 """

@@ -7,6 +7,7 @@ an application or a test.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from twinbus.core.entity import (
     AuthorizationRule,
@@ -45,3 +46,5 @@ class NamespaceConfig:
     message_rate_per_second: int | None = None
     # Whose bearer tokens the namespace accepts.
     jwt: JwtOptions | None = None
+    # How many parts it has, or the folder of each; None: as the server is told.
+    shards: int | tuple[Path, ...] | None = None

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from twinbus import limits
 from twinbus.core.durations import DURATION_MAX_MS
@@ -31,6 +31,7 @@ from twinbus.errors import (
     EntityExists,
     EntityNotFound,
 )
+from twinbus.server.broker import parcels
 from twinbus.server.broker.throttle import Bucket
 from twinbus.server.broker.turn import Turn
 from twinbus.server.broker.undo import UndoLog
@@ -42,6 +43,9 @@ from twinbus.store.base import (
     Store,
     entity_of,
 )
+
+if TYPE_CHECKING:
+    from twinbus.server.broker.directory.shards import Shards
 
 Description = QueueDescription | TopicDescription | SubscriptionDescription
 
@@ -93,6 +97,8 @@ class Entity:
     description: Description
     created_ms: int
     updated_ms: int
+    # The number of the shard that it is in.
+    shard: int = 0
     # Of a topic: its subscriptions by lower-case name.
     subscriptions: dict[str, Entity] = field(default_factory=dict)
     # Of a subscription: its rules by lower-case name, and its topic.
@@ -224,14 +230,26 @@ class Entity:
 
 
 class Entities:
-    """All entities of one namespace."""
+    """All entities of one shard of a namespace."""
 
-    def __init__(self, store: Store, undo_log: UndoLog | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        undo_log: UndoLog | None = None,
+        shard: int = 0,
+        shards: Shards | None = None,
+    ) -> None:
+        self.shard = shard
+        self._shards = shards
         self._store = store
         self._undo_log = undo_log or UndoLog()
         self._by_key: dict[str, Entity] = {}
         self._by_id: dict[int, Entity] = {}
         self.reload()
+
+    def use_store(self, store: Store) -> None:
+        """Go on with that store."""
+        self._store = store
 
     def reload(self) -> None:
         """Read everything anew from the store.
@@ -269,6 +287,13 @@ class Entities:
             raise EntityNotFound(path.text)
         return entity
 
+    def find_anywhere(self, key: str) -> Entity | None:
+        """The entity with that lower-case key, in this shard or another one."""
+        entity = self._by_key.get(key)
+        if entity is None and self._shards is not None:
+            return self._shards.find(key)
+        return entity
+
     def of_container(self, container: int) -> Entity | None:
         """The entity that a container belongs to."""
         return self._by_id.get(entity_of(container))
@@ -278,7 +303,7 @@ class Entities:
     def create(self, description: Description, now_ms: int) -> Entity:
         """Create a queue, topic or subscription (the latter with its default rule)."""
         description.validate()
-        if description.key in self._by_key:
+        if self.find_anywhere(description.key) is not None:
             raise EntityExists(
                 f"The messaging entity '{description.path.text}' already exists."
             )
@@ -295,6 +320,7 @@ class Entities:
         entity = self._read(row, self._by_key)
         self._remember(entity)
         self._undo_log.note(partial(self._forget, entity))
+        self._mirror(row)
         return entity
 
     def update(self, description: Description, turn: Turn) -> Entity:
@@ -329,6 +355,8 @@ class Entities:
 
     def _delete(self, entity: Entity) -> None:
         """Delete an entity; what it holds goes later, if that is much."""
+        if self.shard:
+            self._store.post(0, parcels.UNMIRROR, entity.key.encode())
         counted = [
             self._store.counts(entity.container(sub_queue)) for sub_queue in SubQueue
         ]
@@ -414,7 +442,7 @@ class Entities:
         if isinstance(description, TopicDescription):
             return
         for key in (description.forward_key, description.forward_dead_letter_key):
-            if key is not None and key not in self._by_key:
+            if key is not None and self.find_anywhere(key) is None:
                 raise EntityNotFound(key)
 
     def _save(self, entity: Entity, now_ms: int) -> None:
@@ -423,6 +451,13 @@ class Entities:
         rules = [rule.description for rule in entity.rules.values()]
         body = _body(entity.description, rules)
         self._store.update_entity(entity.id, body, now_ms)
+        times = (entity.created_ms, now_ms)
+        self._mirror(EntityRow(entity.id, entity.kind, entity.key, body, *times))
+
+    def _mirror(self, row: EntityRow) -> None:
+        """Let shard 0 know the entity, for when this shard is away."""
+        if self.shard:
+            self._store.post(0, parcels.MIRROR, parcels.pack_entity(row))
 
     def _read(self, row: EntityRow, by_key: dict[str, Entity]) -> Entity:
         """The entity of a row; a subscription's topic is in `by_key`."""
@@ -432,6 +467,7 @@ class Entities:
         if entity is None:
             times = (row.created_ms, row.updated_ms)
             entity = Entity(row.id, row.kind, row.key, description, *times)
+            entity.shard = self.shard
         entity.description = description
         entity.updated_ms = row.updated_ms
         entity.bucket = _bucket(description)

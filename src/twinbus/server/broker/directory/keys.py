@@ -37,6 +37,11 @@ def load_rules(store: Store) -> list[AuthorizationRule]:
     return _parse(store.setting(SETTING))
 
 
+def rules_text(store: Store) -> str:
+    """The rules as they are kept."""
+    return store.setting(SETTING) or "[]"
+
+
 def save_rules(store: Store, rules: Sequence[AuthorizationRule], now_ms: int) -> None:
     """Keep these rules instead of the old ones."""
     check_rules(rules)

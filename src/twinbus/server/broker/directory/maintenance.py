@@ -80,12 +80,18 @@ def purge_some(
 def reset(namespace: Namespace, config: NamespaceConfig, turn: Turn) -> int:
     """Forget all entities with everything in them, and make the configured ones.
 
-    Returns how many were there.
+    Returns how many were there. For a namespace with one shard.
     """
+    deleted = delete_all(namespace, turn)
+    provision(namespace, config, turn)
+    return deleted
+
+
+def delete_all(namespace: Namespace, turn: Turn) -> int:
+    """Forget all entities of a shard with everything in them; returns how many."""
     deleted = len(namespace.entities)
     for entity in namespace.entities:
         # A subscription may have gone with its topic.
         if namespace.entities.find(entity.key) is entity:
             namespace.delete(entity.path, turn)
-    provision(namespace, config, turn)
     return deleted

@@ -1,45 +1,79 @@
 """Which host runs which entity.
 
-Owns the way from an entity to its host. Surfaces know the host that was chosen for a
-namespace, ask here for the host of an entity, and never take that one for granted.
-A namespace has one host, so every answer is that one; with more, the choice is made in
-this file and not in each surface.
+Owns the way from an entity to its host. Surfaces know the host of the namespace's first
+shard, ask here for the host of an entity, and never take that one for granted. Runs on
+the event loop; inside a turn it is `shards.py` that is asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from twinbus.core.names import EntityPath
 from twinbus.core.rights import AuthorizationRule
+from twinbus.server.broker.clients import ClaimHolder
 from twinbus.server.broker.directory.entities import Entity
-from twinbus.server.broker.host import ClaimHolder, Host
+from twinbus.server.broker.host import Host
 
 
-def hosts_of(namespace: Host) -> tuple[Host, ...]:
+def hosts_of(namespace: Host) -> Sequence[Host]:
     """All hosts of a namespace; the first keeps its name and its own rules."""
-    return (namespace,)
+    return namespace.hosts
 
 
-def host_of(namespace: Host, key: str) -> Host:
-    """The host of the entity with that lower-case key, whether or not it exists."""
-    del key
-    return namespace
+def host_of(namespace: Host, path: EntityPath) -> Host:
+    """The host of the entity at that path, whether or not it exists.
+
+    A subscription is where its topic is. What does not exist belongs to the first host,
+    which says so.
+    """
+    if len(namespace.hosts) == 1:
+        return namespace
+    shards = namespace.namespace.shards
+    entity = shards.find(path.key) or shards.find(path.entity_key)
+    return namespace if entity is None else namespace.hosts[entity.shard]
+
+
+@contextmanager
+def host_for_new(namespace: Host, path: EntityPath) -> Iterator[Host]:
+    """The host where the entity at that path is to be made.
+
+    It stays the same for all who ask before the first of them is done, so that a name
+    is not taken in two shards.
+    """
+    shards = namespace.namespace.shards
+    key = path.entity_key
+    shards.check_known(key)
+    if len(shards) == 1 or shards.find(key) is not None:
+        yield host_of(namespace, path)
+        return
+    making = namespace.hosts[0].making
+    number, count = making.get(key) or (shards.place(), 0)
+    making[key] = (number, count + 1)
+    try:
+        yield namespace.hosts[number]
+    finally:
+        number, count = making.pop(key)
+        if count > 1:
+            making[key] = (number, count - 1)
 
 
 def find_entity(namespace: Host, key: str) -> Entity | None:
     """The entity with that lower-case key."""
-    return host_of(namespace, key).namespace.entities.find(key)
+    return namespace.namespace.shards.find(key)
 
 
 def get_entity(namespace: Host, path: EntityPath) -> Entity:
     """The entity at that path; refuses what does not exist."""
-    return host_of(namespace, path.key).namespace.entities.get(path)
+    return namespace.namespace.shards.get(path)
 
 
 def rules_of(namespace: Host, scope_key: str) -> Sequence[AuthorizationRule]:
     """The rules of a scope: the namespace for the empty key, else an entity."""
-    return host_of(namespace, scope_key).namespace.rules_of(scope_key)
+    entity = find_entity(namespace, scope_key) if scope_key else None
+    host = namespace if entity is None else namespace.hosts[entity.shard]
+    return host.namespace.rules_of(scope_key)
 
 
 def watch_rules(namespace: Host, holder: ClaimHolder) -> None:

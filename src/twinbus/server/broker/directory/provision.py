@@ -10,14 +10,22 @@ Knows nothing about formats of files.
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from twinbus.core.entity import Description, SubscriptionDescription, changed
+from twinbus.core.entity import (
+    Description,
+    QueueDescription,
+    SubscriptionDescription,
+    TopicDescription,
+    changed,
+)
 from twinbus.core.rule import DEFAULT_RULE_NAME, RuleDescription
 from twinbus.errors import CallerError, ConfigError
 from twinbus.server.broker.directory import keys
 from twinbus.server.broker.directory.config import NamespaceConfig, SubscriptionConfig
+from twinbus.server.broker.directory.shards import Shards
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
 
@@ -25,16 +33,59 @@ _FORWARDS = ("forward_to", "forward_dead_lettered_messages_to")
 
 
 def provision(namespace: Namespace, config: NamespaceConfig, turn: Turn) -> None:
-    """Bring a namespace to what its configuration says.
+    """Bring a namespace with one shard to what its configuration says.
 
     `ConfigError` names the entity that cannot become what the file wants.
     """
+    made = create_missing(namespace, config, turn)
+    bring_up(namespace, config, made, turn)
+
+
+def plan(shards: Shards, config: NamespaceConfig) -> list[NamespaceConfig]:
+    """What each shard has to do for the configuration of its namespace."""
+    planned: Counter[int] = Counter()
+
+    def place(description: QueueDescription | TopicDescription) -> int:
+        entity = shards.find(description.key)
+        if entity is not None:
+            return entity.shard
+        shard = shards.place(planned)
+        planned[shard] += 1
+        return shard
+
+    queues = [(place(each), each) for each in config.queues]
+    topics = [(place(each.description), each) for each in config.topics]
+    return [
+        dataclasses.replace(
+            config,
+            queues=tuple(each for shard, each in queues if shard == number),
+            topics=tuple(each for shard, each in topics if shard == number),
+            authorization_rules=config.authorization_rules if number == 0 else (),
+        )
+        for number in range(len(shards))
+    ]
+
+
+def create_missing(
+    namespace: Namespace, config: NamespaceConfig, turn: Turn
+) -> set[str]:
+    """Make the entities that are not there yet; returns their keys."""
     made: set[str] = set()
     for description in _descriptions(config):
         if namespace.entities.find(description.key) is None:
             _create(namespace, description, turn.now.wall_ms)
             made.add(description.key)
-    # Forwarding may lead to an entity further down, so it is set when all exist.
+    return made
+
+
+def bring_up(
+    namespace: Namespace, config: NamespaceConfig, made: set[str], turn: Turn
+) -> None:
+    """Change what differs.
+
+    Forwarding may lead to an entity further down or of another shard, so this comes
+    when all exist.
+    """
     for description in _descriptions(config):
         _update(namespace, description, turn)
     for topic in config.topics:
@@ -42,9 +93,10 @@ def provision(namespace: Namespace, config: NamespaceConfig, turn: Turn) -> None
             is_new = subscription.description.key in made
             _add_rules(namespace, subscription, is_new, turn.now.wall_ms)
     wanted = config.authorization_rules
-    namespace.change_rules(
-        lambda store: keys.merge_rules(store, wanted, turn.now.wall_ms), turn
-    )
+    if wanted:
+        namespace.change_rules(
+            lambda store: keys.merge_rules(store, wanted, turn.now.wall_ms), turn
+        )
 
 
 def _descriptions(config: NamespaceConfig) -> Iterator[Description]:

@@ -59,7 +59,7 @@ def entity_entry(
     created: bool = False,
 ) -> AtomEntry:
     """An entity; one that was just created comes without counts."""
-    runtime = _runtime(namespace.store, entity)
+    runtime = _runtime(namespace.shards[entity.shard].store, entity)
     if created:
         del runtime["CountDetails"]
     authority = request.root.partition("://")[2]

@@ -144,9 +144,12 @@ def _entities(namespace: Namespace, request: AdminRequest) -> list[Entity]:
         found = list(_topic(namespace, target.entity).subscriptions.values())
     else:
         wanted = "queue" if target.kind is TargetKind.QUEUES else "topic"
-        found = [entity for entity in namespace.entities if entity.kind == wanted]
-    store = namespace.store
-    found = [one for one in found if request.wanted(facts_of(store, one))]
+        everything = namespace.shards.entities()
+        found = [entity for entity in everything if entity.kind == wanted]
+    shards = namespace.shards
+    found = [
+        one for one in found if request.wanted(facts_of(shards[one.shard].store, one))
+    ]
     return sorted(found, key=lambda entity: entity.key)
 
 
@@ -302,7 +305,7 @@ def _check_forwards(
         if target != before.get(field):
             assert request.forwarding is not None
             request.forwarding.check(field, target)
-        if namespace.entities.find(target) is None:
+        if namespace.entities.find_anywhere(target) is None:
             raise ArgumentError(
                 f"{field} leads to '{target}', which does not exist. Create it first."
             )

@@ -19,7 +19,7 @@ from twinbus.core.rights import Claim, Operation
 from twinbus.errors import ArgumentError, Bug, StoreFault, TwinbusError
 from twinbus.server.access.port import NamespacePort
 from twinbus.server.broker import answers
-from twinbus.server.broker.directory.placement import host_of
+from twinbus.server.broker.directory.placement import host_for_new, host_of
 from twinbus.server.http import route
 from twinbus.server.http.admin.descriptions import STRICT_VERSION
 from twinbus.server.http.admin.filters import Filter, parse_filter
@@ -109,12 +109,14 @@ class AdminExchange(Exchange):
             self.host.faults.check_manage()
         assert self._target is not None
         request = self._read(self._target)
-        host = host_of(self.host, self._target.path.key)
+        path = self._target.path
         if self._method != "PUT":
+            host = host_of(self.host, path)
             return _response(await host.run(Administer(request)))
         body = await self.body()
         described = dataclasses.replace(request, description=read_description(body))
-        return _response(await host.run(Administer(described), len(body)))
+        with host_for_new(self.host, path) as host:
+            return _response(await host.run(Administer(described), len(body)))
 
     def refusal(self, error: TwinbusError) -> Response:
         """The answer that an error becomes, as the real service words it."""

@@ -16,7 +16,8 @@ from twinbus import limits
 from twinbus.errors import BusyError, TwinbusError
 from twinbus.server.broker.commands import MessageWant, TakenMessages, Unlock
 from twinbus.server.broker.directory.entities import Entity
-from twinbus.server.broker.host import UNHEARD, Host
+from twinbus.server.broker.host import Host
+from twinbus.server.broker.submissions import UNHEARD
 from twinbus.server.broker.turn import Room
 from twinbus.store.base import Lock, Stored
 

@@ -39,6 +39,7 @@ from twinbus.server.broker import answers
 from twinbus.server.broker.commands import Send
 from twinbus.server.broker.directory.entities import Entity
 from twinbus.server.broker.directory.placement import (
+    get_entity,
     host_of,
     rules_of,
     unwatch_rules,
@@ -95,7 +96,7 @@ class RestExchange(Exchange):
         super().__init__(port, request)
         self._pending = pending
         self._wanted: RestRequest = self.found
-        self._entity_host = host_of(self.host, self._wanted.path.key)
+        self._entity_host = host_of(self.host, self._wanted.path)
 
     def asked(self) -> Asked:
         """What the path says."""
@@ -107,7 +108,7 @@ class RestExchange(Exchange):
     async def answer(self, claim: Claim) -> Response:
         """Find the entity and carry the request out; refusals are raised."""
         wanted = self._wanted
-        entity = self._entity_host.namespace.entities.get(wanted.path)
+        entity = get_entity(self.host, wanted.path)
         if wanted.action is RestAction.SEND:
             return await self._send(entity)
         if not entity.gives_messages(wanted.path.sub_queue):

@@ -1,0 +1,42 @@
+"""What a host knows of its clients: what it calls when something happens to them.
+
+Owns no state. Links, connections and requests implement these; the host calls them
+after a commit, on the event loop.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from twinbus.errors import TwinbusError
+
+
+class Consumer(Protocol):
+    """A receiver of a container: a link or an HTTP request."""
+
+    def deliver(self, want: Any, taken: Any) -> None:
+        """What was taken for a want is on disk."""
+
+    def store_failed(self, error: TwinbusError) -> None:
+        """The store has stopped: nothing can be taken for now."""
+
+
+class SessionHolder(Protocol):
+    """A link that holds a session's lock."""
+
+    def session_lost(self) -> None:
+        """The lock has ended."""
+
+
+class ClaimHolder(Protocol):
+    """A connection or request whose claims end with the rules that they came from."""
+
+    def rules_changed(self) -> None:
+        """Look at the claims again; also when the clock was set."""
+
+
+class EntityLink(Protocol):
+    """A link to an entity."""
+
+    def entity_deleted(self) -> None:
+        """The entity is gone: detach."""

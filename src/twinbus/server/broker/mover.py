@@ -1,0 +1,95 @@
+"""Carries parcels between the shards of a namespace.
+
+One task for each pair of shards that has something to carry: it reads in a turn of the
+source, has it applied in a turn of the target, and goes on until nothing is left. Pairs
+do not wait for each other, so a shard that has stopped holds up only what is for it.
+What was posted for it is carried when it accepts again. Owns no state that must
+survive: numbers in both stores say what was applied (`outbox.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from twinbus.errors import StoreFault, TwinbusError
+from twinbus.server.broker.outbox import ApplyPosted, TakePosted
+
+if TYPE_CHECKING:
+    from twinbus.server.broker.host import Host
+
+log = logging.getLogger("twinbus.mover")
+
+
+class Mover:
+    """The tasks that carry parcels between hosts."""
+
+    def __init__(self, hosts: Sequence[Host]) -> None:
+        self._hosts = hosts
+        self._tasks: dict[tuple[int, int], asyncio.Task[None]] = {}
+        # Pairs whose target has refused; they wait until a host accepts again.
+        self._stuck: set[tuple[int, int]] = set()
+        self._closing = False
+
+    def look(self, source: Host) -> None:
+        """A turn of that host is on disk: carry what it has for others."""
+        for target, counts in source.namespace.store.outbox().items():
+            if counts.rows:
+                self._start(source.namespace.shard, target)
+
+    def accepts_again(self) -> None:
+        """A host that had stopped goes on."""
+        self._stuck.clear()
+        for host in self._hosts:
+            if host.fault is None:
+                self.look(host)
+
+    async def settle(self) -> None:
+        """Wait until nothing is on its way, but for what stopped shards hold up."""
+        self.accepts_again()
+        while self._tasks:
+            await asyncio.wait(list(self._tasks.values()))
+
+    async def close(self) -> None:
+        """Stop. What is not applied is carried after the next start."""
+        self._closing = True
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _start(self, source: int, target: int) -> None:
+        pair = (source, target)
+        if pair in self._tasks or pair in self._stuck or self._closing:
+            return
+        if target >= len(self._hosts) or target == source:
+            log.error("shard %d has parcels for shard %d, which is not there", *pair)
+            self._stuck.add(pair)
+            return
+        task = asyncio.get_running_loop().create_task(self._carry(source, target))
+        self._tasks[pair] = task
+
+    async def _carry(self, source: int, target: int) -> None:
+        pair = (source, target)
+        applied = 0
+        try:
+            while True:
+                posted = await self._hosts[source].run(TakePosted(target, applied))
+                if not posted:
+                    break
+                apply = ApplyPosted(source, posted)
+                size_bytes = sum(len(row.body) for row in posted)
+                applied = await self._hosts[target].run(apply, size_bytes)
+        except StoreFault:
+            # Its host says when it goes on.
+            self._stuck.add(pair)
+        except TwinbusError:
+            log.exception("from shard %d to shard %d nothing is carried", *pair)
+            self._stuck.add(pair)
+        finally:
+            del self._tasks[pair]
+        # Something may have come after the last look.
+        if pair not in self._stuck:
+            self.look(self._hosts[source])

@@ -1,0 +1,213 @@
+"""Opens a namespace with its shards, sets it up, and starts and stops their hosts.
+
+Owns what happens when a shard cannot be opened: one of several stays away, and the rest
+is served. Its entities are known from what shard 0 remembers of them, and the rules of
+the namespace from a copy that every shard has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple, cast
+
+from twinbus.clock import Clock, Now
+from twinbus.core import names
+from twinbus.errors import ConfigError, ShardAway, StoreFault, TwinbusError
+from twinbus.server.broker.directory import keys
+from twinbus.server.broker.directory.config import NamespaceConfig
+from twinbus.server.broker.directory.provision import bring_up, create_missing, plan
+from twinbus.server.broker.directory.shards import Shards
+from twinbus.server.broker.host import Host
+from twinbus.server.broker.mover import Mover
+from twinbus.server.broker.namespace import Namespace
+from twinbus.server.broker.turn import Turn
+from twinbus.store.base import EntityRow, Store
+from twinbus.store.shards import OpenedShard, open_shards
+from twinbus.store.stand_in import StandIn
+
+log = logging.getLogger("twinbus.server")
+
+
+class OpenedNamespace(NamedTuple):
+    """A namespace whose folders are open."""
+
+    shards: Shards
+    opened: Sequence[OpenedShard]
+
+    @property
+    def first(self) -> Namespace:
+        """The shard that keeps the namespace's own rows."""
+        return self.shards[0]
+
+
+def open_namespace(
+    data: Path | None,
+    name: str,
+    rate: int | None = None,
+    reserve_bytes: int | None = None,
+    wanted: int | Sequence[Path] | None = None,
+) -> OpenedNamespace:
+    """Open a namespace's folder, which is made if it is not there.
+
+    Without `data` it lives in memory. `wanted` is the number of shards or the folder of
+    each. The caller closes it (`close_all`). `ConfigError` if another process has the
+    folder. See `open_store` for the reserve.
+    """
+    names.check_namespace_name(name)
+    # Names of hosts have no case, so neither do the folders.
+    folder = None if data is None else data / name.lower()
+    count = wanted if isinstance(wanted, int) else None
+    folders = None if isinstance(wanted, int) else wanted
+    opened = open_shards(folder, count, folders, reserve_bytes)
+    shards = Shards()
+    try:
+        known = _mirrored(opened[0].store)
+        for each in opened:
+            store = each.store
+            if store is None:
+                text = ShardAway(each.number).text
+                store = cast("Store", StandIn(known.get(each.number, []), text))
+            namespace = Namespace(name, store, rate=rate, shards=shards)
+            namespace.is_away = namespace.is_stopped = each.store is None
+        _check_names(shards)
+    except BaseException:
+        for each in opened:
+            if each.store is not None:
+                each.store.close()
+        raise
+    if shards[0].is_away:
+        shards[0].rules = next((each.rules for each in shards if each.rules), [])
+    return OpenedNamespace(shards, opened)
+
+
+def _mirrored(store: Store | None) -> dict[int, list[EntityRow]]:
+    """What shard 0 remembers of the entities of the others."""
+    known: dict[int, list[EntityRow]] = {}
+    for each in [] if store is None else store.mirrored():
+        known.setdefault(each.shard, []).append(each.entity)
+    return known
+
+
+def _check_names(shards: Shards) -> None:
+    """Refuse a namespace in which two shards have an entity of the same name."""
+    where: dict[str, int] = {}
+    for entity in shards.entities():
+        other = where.setdefault(entity.key, entity.shard)
+        if other != entity.shard:
+            raise ConfigError(
+                f"'{entity.name}' is in shard {other} and in shard {entity.shard}. One "
+                "of the two was made while the other shard was away. Stop, move the "
+                "folder of one of them aside, and delete the entity in the other."
+            )
+
+
+def close_all(shards: Shards) -> None:
+    """Close the stores of a namespace."""
+    for namespace in shards:
+        namespace.store.close()
+
+
+# -- setting up ------------------------------------------------------------------------
+
+
+def set_up(shards: Shards, config: NamespaceConfig, now: Now) -> None:
+    """Make the keys and entities that a namespace must have, all or nothing.
+
+    With several shards that is all or nothing in each; what is missing after a crash is
+    made at the next start.
+    """
+    begun = _begin(shards)
+    first = shards[0]
+    turn = Turn(now)
+    try:
+        for namespace in shards:
+            namespace.config = config
+        if first in begun:
+            _set_up_first(first, begun, turn)
+        parts = plan(shards, config)
+        made = {
+            each.shard: create_missing(each, parts[each.shard], turn) for each in begun
+        }
+        for each in begun:
+            bring_up(each, parts[each.shard], made[each.shard], turn)
+        while begun:
+            begun[0].store.commit()
+            begun.pop(0).undo_log.clear()
+    except BaseException:
+        for each in begun:
+            with contextlib.suppress(StoreFault):
+                each.store.rollback()
+        raise
+
+
+def _begin(shards: Shards) -> list[Namespace]:
+    """Begin a transaction in each shard that takes one."""
+    begun: list[Namespace] = []
+    for namespace in shards:
+        try:
+            if not namespace.is_away:
+                namespace.store.begin()
+                begun.append(namespace)
+        except StoreFault as fault:
+            if len(shards) == 1:
+                raise
+            text = fault.text
+            log.warning("shard %d takes nothing: %s", namespace.shard, text)
+            namespace.is_stopped = True
+    return begun
+
+
+def _set_up_first(first: Namespace, begun: Sequence[Namespace], turn: Turn) -> None:
+    wall_ms = turn.now.wall_ms
+    first.change_rules(lambda store: keys.ensure_root(store, wall_ms), turn)
+    first.note_created(wall_ms)
+    # A shard that is new has no copy of the rules yet.
+    first.tell_rules(
+        each.shard for each in begun if each is not first and not each.rules
+    )
+
+
+# -- hosts -----------------------------------------------------------------------------
+
+
+def start_hosts(namespace: OpenedNamespace, clock: Clock) -> Host:
+    """Start a host for each shard; returns that of the first."""
+    hosts: list[Host] = []
+    for each, opened in zip(namespace.shards, namespace.opened, strict=True):
+        hosts.append(Host(each, clock, opened.reopen if each.is_away else None))
+    mover = Mover(hosts) if len(hosts) > 1 else None
+    for host, opened in zip(hosts, namespace.opened, strict=True):
+        host.hosts, host.mover = hosts, mover
+        host.instance = hosts[0].instance
+        if host.namespace.is_stopped:
+            host.stay_away(opened.problem or "it takes no writes")
+        else:
+            # Time may have passed without a server: locks and messages have ended.
+            host.tick()
+    if mover is not None:
+        mover.accepts_again()
+    return hosts[0]
+
+
+async def stop_hosts(first: Host) -> None:
+    """Stop when all that came in is on disk: locks that connections gave back, too."""
+    for host in first.hosts:
+        with contextlib.suppress(TwinbusError):
+            await host.run(lambda _namespace, _turn: None)
+    if first.mover is not None:
+        await first.mover.close()
+    for host in first.hosts:
+        await host.close()
+
+
+__all__ = [
+    "OpenedNamespace",
+    "close_all",
+    "open_namespace",
+    "set_up",
+    "start_hosts",
+    "stop_hosts",
+]
