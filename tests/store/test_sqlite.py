@@ -68,6 +68,17 @@ BROKEN = {
     "held sessions that were not counted": """
         SELECT id FROM container WHERE held_sessions <> (
             SELECT count(*) FROM session WHERE container = id AND nonce IS NOT NULL)""",
+    "rows for another store that were not counted": """
+        SELECT target FROM outbox_target AS counted WHERE (rows, size_bytes) <> (
+            SELECT count(*), coalesce(sum(length(body)), 0) FROM outbox
+            WHERE outbox.target = counted.target)
+        UNION SELECT target FROM outbox
+        WHERE target NOT IN (SELECT target FROM outbox_target)""",
+    "a gap in the numbers for another store": """
+        SELECT target FROM outbox_target AS counted WHERE rows > 0
+        AND (last_number - rows + 1, last_number) <> (
+            SELECT min(number), max(number) FROM outbox
+            WHERE outbox.target = counted.target)""",
 }
 
 

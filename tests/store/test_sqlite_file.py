@@ -15,7 +15,7 @@ from tests.suites.store_suite import LATER, NOW, bodies, locks, record, records
 from twinbus.clock import Now
 from twinbus.errors import Bug, ConfigError, QuotaExceeded, StoreFault
 from twinbus.store import migrations
-from twinbus.store.base import OutboxCounts, Record, Store
+from twinbus.store.base import DiskFault, OutboxCounts, Record, Store
 from twinbus.store.sqlite.entities import ENTITY_MAX
 from twinbus.store.sqlite.file import FILE_NAME
 from twinbus.store.sqlite.store import SqliteStore
@@ -246,6 +246,65 @@ def test_a_full_database_refuses_and_recovers(folder: Path) -> None:
     assert store.append(queue, [record("c")], Now.at(NOW)) == 3
     store.commit()
     assert contents(store) == "abc"
+    store.close()
+
+
+def test_the_outbox_recovers_with_the_store(folder: Path) -> None:
+    store = SqliteStore.open(folder)
+    store.begin()
+    store.post(1, "send", b"a")
+    store.put_applied(2, 5)
+    store.commit()
+    before = store.outbox()
+    store.begin()
+    store.post(1, "send", b"lost")
+    store.forget_posted(1, 1)
+    store.put_applied(2, 6)
+    store.rehearse(DiskFault("full"))
+
+    with pytest.raises(StoreFault, match="Free some space"):
+        store.commit()
+
+    assert (store.outbox(), store.applied(2)) == (before, 5)
+    store.rehearse(None)
+    assert store.recover()
+    assert (store.outbox(), store.applied(2)) == (before, 5)
+    store.begin()
+    assert store.post(1, "send", b"b") == 2
+    store.put_applied(2, 6)
+    store.commit()
+    store.close()
+    store = SqliteStore.open(folder)
+    assert store.outbox() == {1: OutboxCounts(2, 2, 2)}
+    assert store.applied(2) == 6
+    store.close()
+
+
+def test_a_read_of_the_outbox_does_not_walk_over_all_of_it(tmp_path: Path) -> None:
+    store = SqliteStore.open(tmp_path)
+    store.begin()
+    for _ in range(5_000):
+        store.post(1, "send", bytes(100))
+        store.post(2, "send", bytes(100))
+    store.commit()
+    steps = 0
+
+    def count_steps() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    store.begin()
+    store._connection.set_progress_handler(count_steps, 10)
+    read = store.posted(2, 5, 1_000)
+    store.forget_posted(2, 5)
+    steps_here = steps
+    store.outbox()
+    store.applied(1)
+
+    assert [row.number for row in read] == [1, 2, 3, 4, 5]
+    assert steps_here < 50
+    assert steps == steps_here
     store.close()
 
 

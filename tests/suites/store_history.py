@@ -1,8 +1,8 @@
 """Suite: random histories, compared step by step with the model.
 
 Owns the steps of a history: any order of calls on two containers, with and without
-sessions, with commits, rollbacks and restarts in between. Time passes on both clocks,
-and the wall clock is set, forward and back.
+sessions, and for other stores, with commits, rollbacks, undone parts and restarts in
+between. Time passes on both clocks, and the wall clock is set, forward and back.
 After each step all counts and all messages must be those of the model.
 Knows no database, and not where its choices come from: a seed walks far, hypothesis
 finds a short history for what fails.
@@ -24,7 +24,9 @@ from twinbus.clock import Now
 from twinbus.errors import MessageNotFound
 from twinbus.store.base import (
     FOREVER_MS,
+    EntityRow,
     Lock,
+    Mirrored,
     Record,
     SessionGrant,
     State,
@@ -46,12 +48,14 @@ CLOCK_STEPS = [-3, 30, -40]
 EARLIEST = Now.at(-FOREVER_MS)
 YES_OR_NO = [True, False]
 MOSTLY = [True, True, False]
+OTHERS = [1, 2]
 ENDINGS = [*["commit"] * 6, "rollback", "rollback", "restart"]
 # Some steps are worth more than others.
 STEPS = [
     *["append", "append", "lock", "lock", "accept", "accept", "wait", "wait", "take"],
     *["end_transaction", "end_locks", "end_sessions", "expire", "expire", "move_due"],
-    *["put_state", "remember", "purge", "set_clock"],
+    *["put_state", "remember", "purge", "set_clock", "part", "part"],
+    *["post", "post", "forget_posted", "put_applied", "mirror"],
 ]
 STEPS_ON_MESSAGES = ["replace_or_remove", "lock_deferred"]
 STEPS_ON_LOCKS = ["complete", "release", "release", "renew", "defer", "defer"]
@@ -76,6 +80,8 @@ class History:
         # Every lock and session lock that was ever given out, held or not.
         self.locks: list[Lock] = []
         self.grants: list[tuple[int, SessionGrant]] = []
+        # The marks of the parts that are open.
+        self.parts: list[int] = []
         self.store.begin()
         self.queue = self.store.insert_entity("queue", "orders", "{}", 0)
         self.containers = (self.queue, self.queue + 1)
@@ -98,8 +104,23 @@ class History:
 
     # -- transactions ------------------------------------------------------------
 
+    def part(self) -> None:
+        """Some steps, which may be undone; they may have parts of their own."""
+        before = copy.deepcopy(self.model)
+        self.parts.append(self.store.begin_part())
+        for _ in range(self.choose([1, 2])):
+            self.step()
+        mark = self.parts.pop()
+        if self.choose(YES_OR_NO):
+            self.store.undo_part(mark)
+            self.model = before
+        else:
+            self.store.end_part()
+
     def end_transaction(self) -> None:
         ending = self.choose(ENDINGS)
+        if self.parts:
+            return
         if ending == "commit":
             self.commit()
             return
@@ -423,6 +444,34 @@ class History:
                 del kept[key]
         self.model.remove([message.id for message in expected])
 
+    # -- other stores ------------------------------------------------------------
+
+    def post(self) -> None:
+        call = (self.choose(OTHERS), "send", self.choose([b"body", b""]))
+        assert self.store.post(*call) == self.model.post(*call)
+
+    def forget_posted(self) -> None:
+        target = self.choose(OTHERS)
+        until = self.choose(range(self.model.last_posted.get(target, 0) + 1))
+        self.store.forget_posted(target, until)
+        self.model.forget_posted(target, until)
+
+    def put_applied(self) -> None:
+        source = self.choose(OTHERS)
+        number = self.model.applied.get(source, 0) + self.choose([1, 5])
+        self.store.put_applied(source, number)
+        self.model.applied[source] = number
+
+    def mirror(self) -> None:
+        shard, key = self.choose(OTHERS), self.choose(NAMES)
+        if self.choose(MOSTLY):
+            entity = EntityRow(4, "queue", key, self.choose(["{}", "[]"]), 1, 2)
+            self.store.mirror(shard, entity)
+            self.model.mirrored[shard, key] = entity
+        else:
+            self.store.unmirror(shard, key)
+            self.model.mirrored.pop((shard, key), None)
+
     # -- what must always hold ---------------------------------------------------
 
     def check(self) -> None:
@@ -433,6 +482,7 @@ class History:
         sizes = [self.model.counts(at).size_bytes for at in self.containers]
         assert self.store.size_bytes(self.queue) == sum(sizes)
         assert self.store.stored_bytes() == sum(sizes)
+        self.check_other_stores()
         for lock in self.locks[-9:]:
             message = self.store.held(lock, self.now)
             held = self.model.held(lock, self.now.steady_ms)
@@ -441,6 +491,17 @@ class History:
         given = self.store.next_wait_ms(self.now)
         assert given is None or given in real
         assert latest is None or (given is not None and given <= latest)
+
+    def check_other_stores(self) -> None:
+        assert self.store.outbox() == self.model.outbox()
+        for other in OTHERS:
+            rows = self.store.posted(other, ALL, ALL)
+            assert rows == self.model.posted.get(other, [])
+            assert self.store.applied(other) == self.model.applied.get(other, 0)
+        assert self.store.mirrored() == [
+            Mirrored(shard, entity)
+            for (shard, _), entity in sorted(self.model.mirrored.items())
+        ]
 
 
 def walk(backend: Backend, seed: int, steps: int) -> None:

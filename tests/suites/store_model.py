@@ -15,7 +15,10 @@ from twinbus.store.base import (
     FOREVER_MS,
     Counts,
     EndedLock,
+    EntityRow,
     Lock,
+    OutboxCounts,
+    Posted,
     Record,
     SessionGrant,
     State,
@@ -44,6 +47,10 @@ class Model:
     last_sequence: dict[int, int] = field(default_factory=dict)
     accessed_ms: dict[int, int] = field(default_factory=dict)
     seen: dict[tuple[int, str], int] = field(default_factory=dict)
+    posted: dict[int, list[Posted]] = field(default_factory=dict)
+    last_posted: dict[int, int] = field(default_factory=dict)
+    applied: dict[int, int] = field(default_factory=dict)
+    mirrored: dict[tuple[int, str], EntityRow] = field(default_factory=dict)
 
     # -- rules -----------------------------------------------------------------
 
@@ -114,6 +121,14 @@ class Model:
                 if message.id not in self.locks:
                     must.append(message.expires_ms - now.wall_ms)
         return min(must, default=None), set(may)
+
+    def outbox(self) -> dict[int, OutboxCounts]:
+        return {
+            target: OutboxCounts(
+                len(rows), sum(len(row.body) for row in rows), self.last_posted[target]
+            )
+            for target, rows in self.posted.items()
+        }
 
     # -- moves -----------------------------------------------------------------
 
@@ -214,3 +229,13 @@ class Model:
             if new[-1]:
                 self.seen[container, key] = until_ms
         return new
+
+    def post(self, target: int, kind: str, body: bytes) -> int:
+        number = self.last_posted.get(target, 0) + 1
+        self.last_posted[target] = number
+        self.posted.setdefault(target, []).append(Posted(number, kind, body))
+        return number
+
+    def forget_posted(self, target: int, until: int) -> None:
+        rows = self.posted.get(target, [])
+        rows[:] = [row for row in rows if row.number > until]
