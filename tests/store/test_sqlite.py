@@ -285,6 +285,7 @@ def test_an_audit_sets_wrong_counters_right(
         "the counters had 5 active, 0 deferred, 1 scheduled with 48"
     )
     assert store.counts(container)[:4] == right
+    assert store.stored_bytes() == right[3]
     assert audited(store, container) is None
     store.close()
     # It is on disk, too.
