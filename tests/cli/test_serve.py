@@ -123,6 +123,8 @@ def test_mistakes_are_one_line_and_code_two(run: Run, tmp_path: Path) -> None:
             (("--dev", "--namespace", "a/b"), "namespace name"),
             (("--dev", "--namespace", "a", "--namespace", "A"), "twice"),
             (("--dev", "--log-level", "loud"), "--log-level"),
+            (("--dev", "--shards", 0), "--shards 0 is not possible"),
+            (("--dev", "--shards", 65), "A namespace has 1 to 64."),
             ((), "--namespace NAME"),
         ):
             result = run(
@@ -146,6 +148,11 @@ def test_a_folder_in_use_is_one_line_and_code_two(run: Run, tmp_path: Path) -> N
 
     assert result.code == 2
     assert f"in use by process {server.process.pid}" in result.err
+
+
+def test_the_number_of_shards_is_passed_on() -> None:
+    assert options_from(given(shards=4)).shards == 4
+    assert options_from(given()).shards is None
 
 
 def test_dev_is_plain_on_loopback() -> None:

@@ -155,6 +155,18 @@ def test_folders_that_were_moved_are_found_where_they_are_given(folder: Path) ->
             assert names(shards) == ["0", "1", "2"]
 
 
+def test_given_folders_on_one_disk_are_told_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folders = [tmp_path / "a", tmp_path / "b"]
+    with shards_in(tmp_path, 2):
+        assert not caplog.messages
+
+    with shards_in(tmp_path / "contoso", None, folders):
+        (told,) = caplog.messages
+    assert told.startswith(f"shards in {folders[0]} and {folders[1]} are on one disk")
+
+
 def test_shards_in_memory_are_made_in_any_number() -> None:
     with shards_in(None, 2) as shards:
         assert [shard.number for shard in shards] == [0, 1]

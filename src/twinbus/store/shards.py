@@ -31,7 +31,9 @@ Knows nothing of entities or messages, nor which shard keeps what.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -43,6 +45,8 @@ from twinbus import limits
 from twinbus.errors import ConfigError, StoreFault, StoreInUse
 from twinbus.store.base import Store
 from twinbus.store.opening import glance, open_store
+
+log = logging.getLogger("twinbus.store")
 
 SETTING = "shard"
 
@@ -101,9 +105,11 @@ def open_shards(
         ]
     layout = _Layout(folder, count, folders, reserve_bytes)
     layout.check()
-    if len(layout.places) > layout.known or layout.known == 1:
-        return layout.open_all()
-    return layout.open_some()
+    is_whole = len(layout.places) > layout.known or layout.known == 1
+    shards = layout.open_all() if is_whole else layout.open_some()
+    if folders:
+        _warn_of_one_disk(folders)
+    return shards
 
 
 class _Place(NamedTuple):
@@ -379,6 +385,17 @@ def _identity(folder: Path) -> object:
     except OSError:
         return path
     return found.st_dev, found.st_ino
+
+
+def _warn_of_one_disk(folders: Sequence[Path]) -> None:
+    """Folders that were given are meant to fail one by one: say it if they cannot."""
+    seen: dict[int, Path] = {}
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            other = seen.setdefault(folder.stat().st_dev, folder)
+            if other is not folder:
+                text = "shards in %s and %s are on one disk, so they fail together"
+                log.warning(text, other, folder)
 
 
 def _texts(folders: Sequence[Path]) -> tuple[str, ...]:

@@ -231,10 +231,33 @@ def test_a_wrong_value_is_named_with_its_place(
         ("namespaces: " + "[" * 5000, "is nested too deeply."),
         ("namespaces: [{name: a}, {name: A}]", "already a namespace of this name"),
         ("namespaces: [{name: a, message_rate_per_second: 0}]", "between 1 and"),
+        ("namespaces: [{name: a, shards: 0}]", ".shards: 0 shards are not possible"),
+        ("namespaces: [{name: a, shards: 65}]", "a namespace has 1 to 64."),
+        ("namespaces: [{name: a, shards: []}]", "0 shards are not possible"),
+        ("namespaces: [{name: a, shards: two}]", "this is 'two'; it must be a whole"),
+        ("namespaces: [{name: a, shards: [/a, 5]}]", ".shards[1]: this is 5; it must"),
+        ("namespaces: [{name: a, shards: [/a, '']}]", "must be the folder of a shard"),
     ],
 )
 def test_a_bad_file_is_refused_with_the_place(text: str, problem: str) -> None:
     assert problem in refused(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "shards"),
+    [
+        ("[]", None),
+        ("[], shards:", None),
+        ("[], shards: 3", 3),
+        ("[], shards: [/disk1/a, b]", (Path("/disk1/a"), Path("/etc/twinbus/b"))),
+    ],
+)
+def test_shards_are_a_number_or_folders_beside_the_file(
+    text: str, shards: object
+) -> None:
+    config = f"namespaces: [{{name: a, queues: {text}}}]"
+
+    assert parse_config(config, "/etc/twinbus/a.yaml")[0].shards == shards
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,13 @@ Reserve = Annotated[
         "Otherwise 128 MiB or 5 % of the disk, and with --dev none.",
     ),
 ]
+Shards = Annotated[
+    int | None,
+    typer.Option(
+        help="Parts of each namespace that can fail one by one, each with a database "
+        "of its own; can be raised later, never lowered. Otherwise as before, or 1.",
+    ),
+]
 JwtIssuer = Annotated[
     str | None,
     typer.Option(help="Accept bearer tokens of this issuer; needs --jwt-jwks."),
@@ -152,6 +159,7 @@ class ServeOptions:
     tls_hosts: list[str]
     message_rate: int | None
     reserve: int | None = None
+    shards: int | None = None
     faults: bool = False
     jwt_issuer: str | None = None
     jwt_jwks: Path | None = None
@@ -175,6 +183,7 @@ def serve(
     tls_host: TlsHosts = None,
     message_rate: MessageRate = None,
     reserve: Reserve = None,
+    shards: Shards = None,
     faults: Rehearse = False,
     jwt_issuer: JwtIssuer = None,
     jwt_jwks: JwtJwks = None,
@@ -208,6 +217,7 @@ def serve(
         tls_hosts=tls_host or [],
         message_rate=message_rate,
         reserve=reserve,
+        shards=shards,
         faults=faults,
         jwt_issuer=jwt_issuer,
         jwt_jwks=jwt_jwks,
@@ -243,6 +253,11 @@ def options_from(given: ServeOptions) -> ServerOptions:
         )
     if len(given.certificates) != len(given.private_keys):
         raise ConfigError("Give one --private-key for each --certificate.")
+    if given.shards is not None and not 1 <= given.shards <= limits.SHARDS_MAX:
+        raise ConfigError(
+            f"--shards {given.shards} is not possible. A namespace has 1 to "
+            f"{limits.SHARDS_MAX}."
+        )
     defaults = DEV_PORTS if given.dev else TLS_PORTS
     asked = {kind: port for kind, port in given.ports.items() if port is not None}
     # Any port without --dev says what is wanted; the defaults are for those who do not.
@@ -260,6 +275,7 @@ def options_from(given: ServeOptions) -> ServerOptions:
         tls=TlsOptions(tuple(pairs), tuple(given.tls_hosts)),
         message_rate=given.message_rate,
         reserve_bytes=reserve_bytes,
+        shards=given.shards,
         faults=given.faults,
         jwt=_jwt(given),
     )

@@ -178,7 +178,7 @@ def _snake(name: str) -> str:
 
 def _namespace(node: ConfigNode, style: _Style) -> NamespaceConfig:
     fields = style.fields(node)
-    ours = ("authorization_rules", "message_rate_per_second", "jwt")
+    ours = ("authorization_rules", "message_rate_per_second", "jwt", "shards")
     fields = _known(fields, ("name", "queues", "topics", *ours), style)
     name = _name(node, fields, style)
     fields["name"].checked(lambda: names.check_namespace_name(name))
@@ -200,7 +200,24 @@ def _namespace(node: ConfigNode, style: _Style) -> NamespaceConfig:
         authorization_rules=_authorization_rules(rules) if rules else (),
         message_rate_per_second=rate.integer() if rate else None,
         jwt=_jwt(fields["jwt"]) if "jwt" in fields else None,
+        shards=_shards(fields["shards"]) if "shards" in fields else None,
     )
+
+
+def _shards(node: ConfigNode) -> int | tuple[Path, ...]:
+    """How many there are, or the folder of each."""
+    most = limits.SHARDS_MAX
+    is_list = isinstance(node.value, list)
+    count = len(node.items()) if is_list else node.integer()
+    if not 1 <= count <= most:
+        node.fail(f"{count} shards are not possible; a namespace has 1 to {most}.")
+    if not is_list:
+        return count
+    for child in node.items():
+        if not child.text():
+            child.fail("this must be the folder of a shard.")
+    # A relative path starts where the file is.
+    return tuple(Path(node.file).parent / child.text() for child in node.items())
 
 
 def _queue(node: ConfigNode, style: _Style) -> QueueDescription:
