@@ -20,7 +20,14 @@ from twinbus.clock import Now
 from twinbus.errors import ConfigError, StoreFault, StoreInUse
 from twinbus.store.base import Store, shard_of_nonce
 from twinbus.store.opening import open_store, read_setting
-from twinbus.store.shards import SETTING, OpenedShard, open_shards, read_record
+from twinbus.store.shards import (
+    SETTING,
+    OpenedShard,
+    find_namespaces,
+    open_shards,
+    read_record,
+    shard_folders,
+)
 from twinbus.store.sqlite.file import FILE_NAME
 
 
@@ -136,13 +143,47 @@ def test_each_shard_has_a_folder_that_is_given(tmp_path: Path) -> None:
     with shards_in(tmp_path / "contoso", None, folders) as shards:
         assert len(shards) == 2
 
-    # Without the list, from shard 0 on.
-    with shards_in(folders[0]) as shards:
-        assert len(shards) == 2
+    # Without the list: from shard 0 on, and from the folder of the namespace.
+    for place in (folders[0], tmp_path / "contoso"):
+        with shards_in(place) as shards:
+            assert len(shards) == 2
     record = read_record(read_setting(folders[1], SETTING))
     assert record is not None
     assert record.folders == tuple(str(each) for each in folders)
-    assert not (tmp_path / "contoso").exists()
+    assert shard_folders(tmp_path / "contoso") == folders
+    assert find_namespaces(tmp_path) == [tmp_path / "contoso"]
+
+
+def test_without_the_list_and_its_disks_no_new_namespace_is_made(
+    tmp_path: Path,
+) -> None:
+    home, folders = tmp_path / "contoso", [tmp_path / "a", tmp_path / "b"]
+    with shards_in(home, None, folders) as shards:
+        for shard in shards:
+            assert shard.store is not None
+            put(shard.store, "name", str(shard.number))
+
+    with damage(folders[0], "folder missing"):
+        with shards_in(home) as shards:
+            assert names(shards) == [None, "1"]
+        folders[1].rename(tmp_path / "away")
+        for given in (None, folders):
+            text = refused(tmp_path, home, None, given)
+            assert f"There is no store in {folders[0]}, where shard 0 was." in text
+
+
+def test_links_follow_the_folders_that_are_given(tmp_path: Path) -> None:
+    home, old, new = tmp_path / "contoso", tmp_path / "old", tmp_path / "new"
+    with shards_in(home, None, [old]):
+        assert shard_folders(home) == [old]
+    old.rename(new)
+
+    with shards_in(home, None, [new]):
+        assert shard_folders(home) == [new]
+    for path in new.iterdir():
+        path.rename(home / path.name)
+    with shards_in(home, None, [home]):
+        assert shard_folders(home) == [home]
 
 
 def test_folders_that_were_moved_are_found_where_they_are_given(folder: Path) -> None:

@@ -36,11 +36,11 @@ NamespaceName = Annotated[
 def namespace_folder(data: Path, name: str | None) -> Path:
     """The folder of a namespace: the one that is named, or the only one."""
     from twinbus.core.names import check_namespace_name
-    from twinbus.store.opening import find_stores
+    from twinbus.store.shards import find_namespaces
 
     if name is not None:
         check_namespace_name(name)
-    found = find_stores(data)
+    found = find_namespaces(data)
     chosen = [folder for folder in found if name and folder.name == name.lower()]
     if name is None and len(found) == 1:
         chosen = found

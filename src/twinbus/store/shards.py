@@ -2,7 +2,9 @@
 
 A shard is a store in a folder of its own, which can fail alone. Shard 0 is the folder
 of the namespace itself, shard k its folder `shard-k`, unless the configuration names
-the folders. So a folder with one store is a namespace with one shard.
+the folders. So a folder with one store is a namespace with one shard. Shards elsewhere
+have a link in the folder of the namespace, `shard-0` for the first: so they are found
+without the configuration, and a start without it makes no new namespace.
 
 Each store has a *record* (a setting): a random id of the namespace, its own number, and
 the folders of all shards. Rules:
@@ -44,7 +46,7 @@ from uuid import uuid4
 from twinbus import limits
 from twinbus.errors import ConfigError, StoreFault, StoreInUse
 from twinbus.store.base import Store
-from twinbus.store.opening import glance, open_store
+from twinbus.store.opening import find_stores, glance, open_store, read_setting
 
 log = logging.getLogger("twinbus.store")
 
@@ -109,7 +111,37 @@ def open_shards(
     shards = layout.open_all() if is_whole else layout.open_some()
     if folders:
         _warn_of_one_disk(folders)
+        # The folder may be one of a disk that is missing.
+        if all(shard.store for shard in shards):
+            _link(folder, folders)
     return shards
+
+
+def shard_folders(folder: Path) -> list[Path]:
+    """Where the shards of a namespace are, as far as they can be read now."""
+    return _Layout(folder, None, None, None).places
+
+
+def read_copied(folder: Path, name: str) -> str | None:
+    """A setting that all shards have a copy of, from the first that can be read.
+
+    Also while a server has the folders. `ConfigError` as with shard 0 if none can.
+    """
+    first, *others = shard_folders(folder)
+    try:
+        return read_setting(first, name)
+    except ConfigError:
+        for place in others:
+            with contextlib.suppress(ConfigError):
+                return read_setting(place, name)
+        raise
+
+
+def find_namespaces(data: Path) -> list[Path]:
+    """The folders of namespaces directly below `data`, in order."""
+    found = set(find_stores(data))
+    found.update(path.parent for path in data.glob("*/shard-*"))
+    return sorted(found)
 
 
 class _Place(NamedTuple):
@@ -148,10 +180,15 @@ class _Layout:
         reserve_bytes: int | None,
     ) -> None:
         self._reserve_bytes = reserve_bytes
-        self._root = folders[0] if folders else folder
+        link = folder / _name(0)
+        self._root = folder
+        if folders:
+            self._root = folders[0]
+        elif link.is_symlink():
+            self._root = Path(os.path.realpath(link))
         first = _look(self._root)
         _check_number(first, 0)
-        others = [_look(each) for each in self._others(first, folders)]
+        others = [_look(each) for each in self._others(first, folder, folders)]
         records = [place.record for place in others if place.record]
         ids = {record.namespace for record in records}
         if first.record is not None:
@@ -168,18 +205,23 @@ class _Layout:
             records.append(first.record)
         ours = [record.folders for record in records if record.namespace == self._id]
         recorded = max(ours, key=len, default=())
+        # A link is made when the store was there.
+        was_made = link.is_symlink() and _identity(link) == _identity(self._root)
         # How many shards there are; 0: the namespace is new.
-        self.known = len(recorded) or int(bool(ours) or not first.is_blank)
+        is_known = bool(ours) or not first.is_blank or was_made
+        self.known = len(recorded) or int(is_known)
         self._recorded = [self._root / text for text in recorded]
         self.places = self._places(folder, count, folders)
 
-    def _others(self, first: _Place, folders: Sequence[Path] | None) -> list[Path]:
+    def _others(
+        self, first: _Place, folder: Path, folders: Sequence[Path] | None
+    ) -> list[Path]:
         """Where shards other than the first may have records."""
         if folders:
             return list(folders[1:])
         found = first.record.folders[1:] if first.record else ()
-        usual = [f"shard-{number}" for number in range(1, limits.SHARDS_MAX)]
-        return [self._root / text for text in dict.fromkeys([*found, *usual])]
+        usual = [folder / _name(number) for number in range(1, limits.SHARDS_MAX)]
+        return list(dict.fromkeys([*(self._root / text for text in found), *usual]))
 
     def _places(
         self, folder: Path, count: int | None, folders: Sequence[Path] | None
@@ -189,10 +231,10 @@ class _Layout:
         else:
             wanted = self.known or 1 if count is None else count
             more = range(max(self.known, 1), wanted)
-            places = self._recorded or [folder]
+            places = self._recorded or [self._root]
             if wanted < len(places):
                 self._too_few(wanted)
-            places = [*places, *(folder / f"shard-{number}" for number in more)]
+            places = [*places, *(folder / _name(number) for number in more)]
         if len(places) < self.known:
             self._too_few(len(places))
         _checked(len(places))
@@ -359,6 +401,28 @@ class _Layout:
             store.rollback()
             raise
         self._is_new = False
+
+
+def _name(number: int) -> str:
+    return f"shard-{number}"
+
+
+def _link(folder: Path, places: Sequence[Path]) -> None:
+    """Let the folder of the namespace say where its shards are."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for number, place in enumerate(places):
+            link, target = folder / _name(number), os.path.realpath(place)
+            if target == os.path.realpath(link):
+                continue
+            if link.is_symlink():
+                link.unlink()
+            if not link.exists() and target != os.path.realpath(folder):
+                link.symlink_to(target)
+    except OSError as error:
+        # The shards are well, and they are found by the list.
+        text = "%s cannot have links to the shards (%s)"
+        log.warning(text, folder, error.strerror)
 
 
 def _checked(count: int) -> int:

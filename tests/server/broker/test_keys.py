@@ -13,6 +13,7 @@ from twinbus.errors import ArgumentError, ConfigError, EntityExists, EntityNotFo
 from twinbus.server.broker.directory import keys
 from twinbus.store.base import Store
 from twinbus.store.opening import open_store
+from twinbus.store.shards import open_shards
 
 NOW_MS = 1_700_000_000_000
 
@@ -113,6 +114,21 @@ def test_rules_can_be_read_while_a_server_has_the_folder(tmp_path: Path) -> None
     assert keys.read_rules(tmp_path) == made
 
     store.close()
+    assert keys.read_rules(tmp_path) == made
+
+
+def test_rules_are_read_from_another_shard_while_the_first_is_away(
+    tmp_path: Path,
+) -> None:
+    stores = [shard.store for shard in open_shards(tmp_path, 2)]
+    for store in stores:
+        assert store is not None
+        store.begin()
+        made = keys.ensure_root(store, NOW_MS)
+        store.commit()
+        store.close()
+    (tmp_path / "messages.db").unlink()
+
     assert keys.read_rules(tmp_path) == made
 
 

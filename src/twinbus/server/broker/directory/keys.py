@@ -20,7 +20,7 @@ from twinbus.core.rights import AuthorizationRule, Right, check_rules, dated
 from twinbus.core.sas import DEV_KEY_NAME, DEV_KEY_TEXT, Secret, key_from
 from twinbus.errors import ArgumentError, ConfigError, EntityExists, EntityNotFound
 from twinbus.store.base import Store
-from twinbus.store.opening import read_setting
+from twinbus.store.shards import read_copied
 
 # The rule that every namespace is born with; the real service uses the same name.
 ROOT_RULE_NAME = DEV_KEY_NAME
@@ -145,9 +145,9 @@ def with_dev_key(rules: Iterable[AuthorizationRule]) -> list[AuthorizationRule]:
 def read_rules(folder: Path) -> list[AuthorizationRule]:
     """The rules of a namespace's folder, also while a server has it.
 
-    Only reads one setting, with a connection that cannot write.
+    Only reads one setting of a shard, with a connection that cannot write.
     """
-    return _parse(read_setting(folder, SETTING))
+    return _parse(read_copied(folder, SETTING))
 
 
 def _parse(text: str | None) -> list[AuthorizationRule]:
