@@ -385,10 +385,22 @@ OUTBOX_BYTES = 1024 * 1024
 # faster, and a single send beside a flood would wait for a longer turn.
 PENDING_BYTES_MAX = 4 * 1024 * 1024
 # Work of a turn for commands, as much again for what time brings, and as much again for
-# consumers: rows that are written, or as many filter steps as take the time of a row.
-# All three together are about 50 ms. What is left over goes on in the next turn.
+# consumers: rows that are written in one go, 4 to 8 microseconds each with the commit,
+# or what takes the time of so many. Each of the three is about 10 ms. What is left over
+# goes on in the next turn.
 TURN_WORK_MAX = 1500
-FILTER_STEPS_PER_ROW = 128
+FILTER_STEPS_PER_ROW = 64
+# A message that is written alone: a statement of its own, and for the first one in a
+# container also a page that the commit writes.
+ROWS_OF_PUT = 2
+ROWS_OF_FIRST_PUT = 5
+# A message that a topic has kept whole is searched for, read and removed again.
+ROWS_OF_POSTPONED = 8
+# So many copies of a message cost no more than to keep it whole for a later turn. A
+# topic with no more subscriptions and rules goes on for this much work: 20 ms, in which
+# 500 deliveries, which are one command, are copied to three subscriptions.
+COPIES_AT_ONCE = 4
+SMALL_TOPIC_WORK_MAX = 2 * TURN_WORK_MAX
 # Deliveries of a link that are one command: a turn ends between commands.
 SEND_DELIVERIES_MAX = 500
 # Messages that a turn takes for the only consumer of a container, and for each of many:

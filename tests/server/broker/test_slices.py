@@ -153,6 +153,59 @@ def test_a_batch_for_many_subscriptions_takes_several_turns(site: Site) -> None:
         assert site.texts(subscription) == texts
 
 
+def test_copies_to_many_subscriptions_count_by_what_they_cost(site: Site) -> None:
+    topic = site.topic("t", 500)
+
+    site.turn(sending(topic, *(f"m{number}" for number in range(10))))
+    site.turns()
+
+    # A look at the subscription and its first copy; for commands and for the tick.
+    most = limits.TURN_WORK_MAX // (1 + limits.ROWS_OF_FIRST_PUT)
+    assert max(site.written) <= 2 * (most + 1)
+    assert sum(site.written) == 10 * 500
+
+
+def test_messages_that_a_topic_keeps_whole_are_work_too(site: Site) -> None:
+    topic = site.topic("t", 500)
+    site.turn(sending(topic, *(f"m{number}" for number in range(10))))
+    batches = [
+        sending(topic, *(f"{batch}.{number}" for number in range(500)))
+        for batch in range(4)
+    ]
+
+    site.store.begin()
+    outcome = run(site.namespace, Work(NOW, batches))
+    site.store.commit()
+
+    assert outcome.answers == [{}, {}]
+
+
+def test_a_topic_with_few_subscriptions_keeps_no_command_whole(site: Site) -> None:
+    topic = site.topic("t", 2)
+    send = Send(topic)
+    for number in range(limits.SEND_DELIVERIES_MAX):
+        send.deliveries.append([message(f"m{number}")])
+
+    site.store.begin()
+    run(site.namespace, Work(NOW, [send]))
+    site.store.commit()
+
+    assert site.copies(topic) == 2 * limits.SEND_DELIVERIES_MAX
+
+
+def test_a_topic_with_few_subscriptions_is_bounded_as_well(site: Site) -> None:
+    topic = site.topic("t", 2)
+
+    outcome = site.turn(sending(topic, *(f"m{number}" for number in range(4_000))))
+    site.turns()
+
+    assert outcome.tick_again
+    of_message = 2 * (1 + limits.ROWS_OF_PUT)
+    most = 2 * limits.TURN_WORK_MAX + limits.SMALL_TOPIC_WORK_MAX
+    assert max(site.written) <= 2 * most / of_message
+    assert sum(site.written) == 2 * 4_000
+
+
 def test_others_are_served_between(site: Site) -> None:
     topic, queue = site.topic("t", 100), site.queue("q")
     site.turn(sending(topic, *(f"m{number}" for number in range(100))))
@@ -208,7 +261,7 @@ def test_filters_are_work_too(site: Site) -> None:
 
     # 40,000 steps for each subscription; the rule that each has from the beginning
     # makes its copy.
-    assert site.written == [10, 5, 5]
+    assert site.written == [6, 3, 3, 3, 3, 2]
 
 
 def test_simple_rules_are_work_too(site: Site) -> None:

@@ -106,8 +106,13 @@ class Letter:
     def copy(self) -> Letter:
         """Another letter with the same content."""
         twin = Letter(self.head, self.bare)
-        for name in Letter.__slots__:
-            setattr(twin, name, getattr(self, name))
+        twin.message_id = self.message_id
+        twin.session_id = self.session_id
+        twin.ttl_ms = self.ttl_ms
+        twin.scheduled_ms = self.scheduled_ms
+        twin.origin = self.origin
+        twin.source = self.source
+        twin.deliveries = self.deliveries
         return twin
 
     def changed(self, changes: Changes) -> Letter:

@@ -61,6 +61,16 @@ def _cursor_name(topic: Entity) -> str:
     return f"fan-out {topic.id}"
 
 
+def _is_over(topic: Entity, turn: Turn) -> bool:
+    """Whether the copies of a message should wait for another turn."""
+    if turn.left > 0:
+        return False
+    most = limits.COPIES_AT_ONCE
+    below = topic.subscriptions.values()
+    is_small = len(below) <= most and sum(len(each.rules) for each in below) <= most
+    return not is_small or turn.left <= -limits.SMALL_TOPIC_WORK_MAX
+
+
 def error_text(error: Exception) -> str:
     """An error as the description of a dead-lettered message."""
     if isinstance(error, TwinbusError):
@@ -159,8 +169,9 @@ class Router:
             return self.bury(entity, letter, turn, DEAD_LETTER)
         expires_ms = expiry(turn.now.wall_ms, letter.ttl_ms, entity.ttl_ms)
         record = letter.record(session, expires_ms)
+        is_first = entity.id not in turn.ready
+        turn.left -= limits.ROWS_OF_FIRST_PUT if is_first else limits.ROWS_OF_PUT
         turn.ready.add(entity.id)
-        turn.left -= 1
         if entity.topic is not None and entity.topic.id in turn.topic_bytes:
             turn.topic_bytes[entity.topic.id] += len(record.head) + len(record.bare)
         return self._store.append(entity.id, [record], turn.now)
@@ -328,7 +339,7 @@ class Router:
         if topic.ttl_ms is not None:
             ttl = topic.ttl_ms if letter.ttl_ms is None else letter.ttl_ms
             letter.ttl_ms = min(ttl, topic.ttl_ms)
-        if hops == 0 and (turn.is_full or self._store.is_postponing(topic.id)):
+        if hops == 0 and (_is_over(topic, turn) or self._store.is_postponing(topic.id)):
             return self._postpone(topic, letter, turn)
         sequence = self._store.number(topic.id, 1)
         if letter.origin is None:
@@ -356,7 +367,7 @@ class Router:
         for place, subscription in enumerate(waiting, start=1):
             for copy in self._copies(subscription, letter, view, turn):
                 self.put(subscription, copy, turn, hops)
-            if turn.is_full and place < len(waiting) and hops == 0:
+            if hops == 0 and place < len(waiting) and _is_over(topic, turn):
                 return subscription.id
         return None
 
@@ -367,6 +378,7 @@ class Router:
         twin.scheduled_ms = POSTPONED
         # It was never delivered; this is what it keeps of its way.
         twin.deliveries = self._copied
+        turn.left -= limits.ROWS_OF_PUT
         return self._store.append(topic.id, [twin.record(None, expires_ms)], turn.now)
 
     def next_postponed(self) -> Stored | None:
@@ -381,6 +393,7 @@ class Router:
             self._store.remove([stored.id])
             return
         self._copied = stored.deliveries
+        turn.left -= limits.ROWS_OF_POSTPONED
         letter = Letter.stored(stored, turn.now.wall_ms)
         letter.origin = stored.origin or stored.sequence
         cursor = (self._store.setting(_cursor_name(topic)) or "0 0").split()
