@@ -20,6 +20,7 @@ from twinbus.wire.performatives import Attach, Open, SaslInit, Source, Target
 from twinbus.wire.session import Session
 
 AUDIENCE = "sb://localhost/"
+MESSAGE = sections.encode_message(b"x")
 
 E = TypeVar("E")
 

@@ -6,27 +6,22 @@ Counts what one read and one go of the loop do. No test here looks at a clock.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.server.near import NearClient
-from tests.server.raw import RawClient, RawServer, serving
+from tests.server.near import MESSAGE, NearClient
+from tests.server.raw import RawClient, RawServer
 from tests.server.strangers import until
 from twinbus import limits
-from twinbus.core.entity import QueueDescription
 from twinbus.core.names import CBS
 from twinbus.server.access.port import NamespacePort
 from twinbus.server.amqp.replies import ReplyNode, reply_node
-from twinbus.server.broker.directory.config import NamespaceConfig
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
 from twinbus.wire.events import Attached, Ended
 from twinbus.wire.frames import HEARTBEAT, encode_frame
 from twinbus.wire.link import Link
-from twinbus.wire.message import sections
 from twinbus.wire.performatives import (
     SND_SETTLED,
     Attach,
@@ -37,27 +32,8 @@ from twinbus.wire.performatives import (
 )
 from twinbus.wire.session import Session
 
-QUEUES = (QueueDescription("q"), QueueDescription("r"))
-CONFIG = NamespaceConfig("contoso", queues=QUEUES)
-MESSAGE = sections.encode_message(b"x")
 # Events other than deliveries that one go of a connection takes in.
 EVENTS = limits.READ_WORK_MAX // limits.READ_WORK_OF_EVENT
-
-
-@pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[RawServer]:
-    async with serving(tmp_path, CONFIG) as started:
-        yield started
-
-
-@pytest.fixture
-def port(server: RawServer) -> NamespacePort:
-    return server.ports["contoso"]
-
-
-@pytest.fixture
-async def client(port: NamespacePort) -> NearClient:
-    return NearClient.connect(port)
 
 
 async def count_messages(server: RawServer) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.near import NearClient
+from tests.server.near import MESSAGE, NearClient
 from tests.server.raw import RawServer, serving
 from tests.server.strangers import until
 from twinbus import limits
@@ -26,7 +26,6 @@ from twinbus.server.broker.directory.config import NamespaceConfig
 from twinbus.wire.events import Attached, Delivered
 from twinbus.wire.frames import encode_frame
 from twinbus.wire.link import Link
-from twinbus.wire.message import sections
 from twinbus.wire.performatives import (
     Flow,
     Source,
@@ -34,28 +33,6 @@ from twinbus.wire.performatives import (
 )
 from twinbus.wire.session import Session
 from twinbus.wire.types import Symbol
-
-QUEUES = (QueueDescription("q"), QueueDescription("r"))
-CONFIG = NamespaceConfig("contoso", queues=QUEUES)
-MESSAGE = sections.encode_message(b"x")
-# Events other than deliveries that one go of a connection takes in.
-EVENTS = limits.READ_WORK_MAX // limits.READ_WORK_OF_EVENT
-
-
-@pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[RawServer]:
-    async with serving(tmp_path, CONFIG) as started:
-        yield started
-
-
-@pytest.fixture
-def port(server: RawServer) -> NamespacePort:
-    return server.ports["contoso"]
-
-
-@pytest.fixture
-async def client(port: NamespacePort) -> NearClient:
-    return NearClient.connect(port)
 
 
 def lines_of(work: Callable[[], object]) -> int:
@@ -111,7 +88,7 @@ async def attach_steps(client: NearClient, links: int) -> int:
     sessions = [client.session() for _ in range(-(-links // 200))]
     for number in range(links):
         client.sender(sessions[number // 200], "q")
-        if number % EVENTS == 0:
+        if number % 50 == 0:
             client.talk()
             await until(client.transport.is_reading)
     client.talk()

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.server.near import NearClient
-from tests.server.raw import RawServer, serving
+from tests.server.near import MESSAGE, NearClient
+from tests.server.raw import RawServer
 from tests.server.strangers import until
 from twinbus import limits
-from twinbus.core.entity import QueueDescription
 from twinbus.server.access.port import NamespacePort
-from twinbus.server.broker.directory.config import NamespaceConfig
 from twinbus.wire.events import Attached, Closed, Delivered, Detached
 from twinbus.wire.frames import encode_frame
 from twinbus.wire.link import Link
@@ -22,26 +18,8 @@ from twinbus.wire.message import sections
 from twinbus.wire.performatives import Attach, Source, Target, Transfer
 from twinbus.wire.session import Session
 
-CONFIG = NamespaceConfig("contoso", queues=(QueueDescription("q"),))
 EXCEEDED = "amqp:resource-limit-exceeded"
 PART_BYTES = 50_000
-MESSAGE = sections.encode_message(b"x")
-
-
-@pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[RawServer]:
-    async with serving(tmp_path, CONFIG) as started:
-        yield started
-
-
-@pytest.fixture
-def port(server: RawServer) -> NamespacePort:
-    return server.ports["contoso"]
-
-
-@pytest.fixture
-async def client(port: NamespacePort) -> NearClient:
-    return NearClient.connect(port)
 
 
 def transfer(link: Link, number: int, payload: bytes, **fields: Any) -> bytes:
