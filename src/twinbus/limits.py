@@ -96,6 +96,9 @@ SESSION_WINDOW_FRAMES = 5000
 # it, anything else that a client says. Some 10 ms.
 READ_WORK_MAX = 1000
 READ_WORK_OF_EVENT = 20
+# The attach of a link takes 0.15 ms. A round trip of another client waits for some
+# twenty goes of a connection that attaches many, which are 3 ms each.
+READ_WORK_OF_ATTACH = 50
 # Frames in a row that say nothing to the server, such as heartbeats or the beginnings
 # of large messages, before it is asked whether others should have their go.
 QUIET_FRAMES_MAX = 50

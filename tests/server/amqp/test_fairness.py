@@ -32,7 +32,8 @@ from twinbus.wire.performatives import (
 )
 from twinbus.wire.session import Session
 
-# Events other than deliveries that one go of a connection takes in.
+# Attaches, and events other than those and deliveries, that one go takes in.
+ATTACHES = limits.READ_WORK_MAX // limits.READ_WORK_OF_ATTACH
 EVENTS = limits.READ_WORK_MAX // limits.READ_WORK_OF_EVENT
 
 
@@ -63,7 +64,7 @@ async def test_two_thousand_attaches_let_another_client_in(
     client.say()
 
     # One read, one share: no more is read until the rest is taken in.
-    assert len([e for e in client.hear() if isinstance(e, Attached)]) == EVENTS
+    assert len([e for e in client.hear() if isinstance(e, Attached)]) == ATTACHES
     assert not client.transport.is_reading()
     other.sender(elsewhere, "q")
     other.say()
@@ -73,7 +74,7 @@ async def test_two_thousand_attaches_let_another_client_in(
         await asyncio.sleep(0)
         client.hear()
         goes += 1
-    assert goes == 2000 // EVENTS + 1
+    assert goes == 2000 // ATTACHES + 1
     assert len(client.heard(Attached)) == before + 2000
 
 
@@ -96,15 +97,15 @@ async def test_data_that_comes_meanwhile_waits_for_the_next_go(
     """A WebSocket hands over all messages of a read, though asked to pause."""
     sessions = [client.session() for _ in range(2)]
     for session in sessions:
-        for _ in range(2 * EVENTS):
+        for _ in range(2 * ATTACHES):
             client.sender(session, "q")
         client.say()
 
     answered = len([e for e in client.hear() if isinstance(e, Attached)])
-    assert answered == EVENTS
+    assert answered == ATTACHES
     await asyncio.sleep(0)
     answered = len([e for e in client.hear() if isinstance(e, Attached)])
-    assert answered == EVENTS
+    assert answered == ATTACHES
     await until(client.transport.is_reading)
 
 
@@ -113,7 +114,7 @@ async def test_reading_waits_for_every_reason_not_to_read(
     server: RawServer, client: NearClient, reason: str
 ) -> None:
     session = client.session()
-    for _ in range(2 * EVENTS):
+    for _ in range(2 * ATTACHES):
         client.sender(session, "q")
     connection = client.connection
     # No turn is on its way that would tell of room.
@@ -125,7 +126,7 @@ async def test_reading_waits_for_every_reason_not_to_read(
         connection.pause_writing()
 
     # It has taken everything in, and the other reason is still there.
-    attached = len(client.heard(Attached)) + 2 * EVENTS
+    attached = len(client.heard(Attached)) + 2 * ATTACHES
     while len(client.heard(Attached)) < attached:
         await asyncio.sleep(0)
         client.hear()
@@ -145,7 +146,7 @@ async def test_room_at_a_host_does_not_let_a_connection_read_that_is_behind(
     server: RawServer, client: NearClient
 ) -> None:
     session = client.session()
-    for _ in range(3 * EVENTS):
+    for _ in range(3 * ATTACHES):
         client.sender(session, "q")
     client.say()
     client.connection.wait_for_room(server.host)

@@ -474,6 +474,7 @@ class ServerConnection(asyncio.Protocol):
         )
 
     def _attach(self, link: Link) -> None:
+        self.engine.steps += limits.READ_WORK_OF_ATTACH - limits.READ_WORK_OF_EVENT
         try:
             self.check_memory()
         except LimitExceeded as error:
