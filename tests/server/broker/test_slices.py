@@ -177,7 +177,25 @@ def test_messages_that_a_topic_keeps_whole_are_work_too(site: Site) -> None:
     outcome = run(site.namespace, Work(NOW, batches))
     site.store.commit()
 
-    assert outcome.answers == [{}, {}]
+    # They are written in one go, so that each is a row.
+    assert outcome.answers == [{}, {}, {}]
+
+
+def test_messages_that_are_kept_whole_live_as_long_as_others(site: Site) -> None:
+    topic = site.topic("t", 500)
+    send = Send(topic)
+    for ttl_ms in (None, 90_000, None, 60_000):
+        sent = message("m")
+        sent.ttl_ms = ttl_ms
+        send.deliveries.append([sent])
+
+    site.turn(send)
+    site.turns()
+
+    ends = [NOW.wall_ms + 90_000, None, NOW.wall_ms + 60_000]
+    for subscription in topic.subscriptions.values():
+        copies = site.messages(subscription)
+        assert [each.expires_ms for each in copies] == [None, *ends]
 
 
 def test_a_topic_with_few_subscriptions_keeps_no_command_whole(site: Site) -> None:

@@ -198,6 +198,8 @@ class Namespace:
         self._name(messages)
         if self._is_plain(entity, messages):
             return self._append(entity, messages, turn)
+        if entity.kind == "topic":
+            return self.router.publish(entity, messages, turn)
         deliver = self.router.deliver
         return [deliver(entity, Letter.incoming(m), turn) for m in messages]
 

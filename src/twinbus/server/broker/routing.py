@@ -15,6 +15,7 @@ that the others can be.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 from twinbus import limits
@@ -29,6 +30,7 @@ from twinbus.store.base import (
     DEAD_LETTER,
     POSTPONED,
     TRANSFER_DEAD_LETTER,
+    Record,
     Store,
     Stored,
     id_of,
@@ -36,6 +38,7 @@ from twinbus.store.base import (
 )
 from twinbus.wire.message import parts
 from twinbus.wire.message.names import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON
+from twinbus.wire.message.sections import Incoming
 
 log = logging.getLogger("twinbus.routing")
 
@@ -130,6 +133,40 @@ class Router:
         if entity.kind == "topic":
             return self._publish(entity, letter, turn, hops)
         return self.put(entity, letter, turn, hops)
+
+    def publish(
+        self, topic: Entity, messages: Sequence[Incoming], turn: Turn
+    ) -> list[int]:
+        """Bring messages to a topic; those that must wait are kept in one go."""
+        is_plain = topic.duplicate_window_ms is None and all(
+            message.scheduled_ms is None for message in messages
+        )
+        numbers: list[int] = []
+        for place, message in enumerate(messages):
+            if is_plain and self._must_wait(topic, turn):
+                rest = messages[place:]
+                first = self._keep_whole(topic, rest, turn)
+                return [*numbers, *range(first, first + len(rest))]
+            numbers.append(self.deliver(topic, Letter.incoming(message), turn))
+        return numbers
+
+    def _keep_whole(
+        self, topic: Entity, messages: Sequence[Incoming], turn: Turn
+    ) -> int:
+        """Keep messages as they came, for `fan_out`; returns the first number."""
+        wall_ms = turn.now.wall_ms
+        records = [
+            Record(
+                message.head(),
+                message.bare,
+                None,
+                expiry(wall_ms, message.ttl_ms, topic.ttl_ms),
+                POSTPONED,
+            )
+            for message in messages
+        ]
+        turn.left -= len(records)
+        return self._store.append(topic.id, records, turn.now)
 
     def _schedule(self, entity: Entity, letter: Letter, turn: Turn) -> int:
         assert letter.scheduled_ms is not None
@@ -339,7 +376,7 @@ class Router:
         if topic.ttl_ms is not None:
             ttl = topic.ttl_ms if letter.ttl_ms is None else letter.ttl_ms
             letter.ttl_ms = min(ttl, topic.ttl_ms)
-        if hops == 0 and (_is_over(topic, turn) or self._store.is_postponing(topic.id)):
+        if hops == 0 and self._must_wait(topic, turn):
             return self._postpone(topic, letter, turn)
         sequence = self._store.number(topic.id, 1)
         if letter.origin is None:
@@ -370,6 +407,10 @@ class Router:
             if hops == 0 and place < len(waiting) and _is_over(topic, turn):
                 return subscription.id
         return None
+
+    def _must_wait(self, topic: Entity, turn: Turn) -> bool:
+        """Whether a message is kept whole, also because others before it are."""
+        return _is_over(topic, turn) or self._store.is_postponing(topic.id)
 
     def _postpone(self, topic: Entity, letter: Letter, turn: Turn) -> int:
         """Keep a letter whole, for `fan_out`; returns its number."""

@@ -74,7 +74,8 @@ class Messages(Rows):
             if expires_ms is not None:
                 self._note_expiry(expires_ms)
             next_id += 1
-        self._run_many(_SQL["append_plain"], plain)
+        if plain:
+            self._run_many(_SQL["append_plain"], plain)
         if active:
             self._run_many(_SQL["append_message"], active)
         if scheduled:
