@@ -21,7 +21,7 @@ from twinbus.core.names import SubQueue
 from twinbus.errors import ConfigError
 from twinbus.server.broker.directory import keys
 from twinbus.server.broker.directory.config import NamespaceConfig
-from twinbus.server.broker.directory.entities import Entity
+from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
 from twinbus.server.setup.listener import ListenOptions

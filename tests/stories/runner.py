@@ -23,7 +23,7 @@ from twinbus.core.filters import CorrelationFilter, SqlFilter, SqlRuleAction
 from twinbus.core.names import parse_address
 from twinbus.core.rule import RuleDescription
 from twinbus.errors import TwinbusError
-from twinbus.server.broker.directory.entities import Entity
+from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
 from twinbus.store.base import Lock, SessionGrant, Stored

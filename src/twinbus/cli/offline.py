@@ -20,7 +20,7 @@ from twinbus.errors import ConfigError, EntityNotFound
 
 if TYPE_CHECKING:
     from twinbus.core.names import EntityPath
-    from twinbus.server.broker.directory.entities import Entity
+    from twinbus.server.broker.directory.entity import Entity
     from twinbus.server.broker.namespace import Namespace
     from twinbus.server.broker.turn import Turn
 

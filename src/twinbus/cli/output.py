@@ -26,7 +26,7 @@ from twinbus.errors import ConfigError, TwinbusError
 if TYPE_CHECKING:
     from twinbus.core.entity import Description
     from twinbus.core.rule import RuleDescription
-    from twinbus.server.broker.directory.entities import Entity
+    from twinbus.server.broker.directory.entity import Entity
     from twinbus.store.base import Store
 
 

@@ -25,7 +25,7 @@ from twinbus.server.amqp.management.operations import (
     refusal,
 )
 from twinbus.server.broker.commands import SessionKey
-from twinbus.server.broker.directory.entities import Entity
+from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.lock_tokens import uuid_of
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from twinbus.clock import ManualClock, Now
+from twinbus.core.entity import Description
 from twinbus.core.names import parse_address
 from twinbus.server.broker.directory.config import NamespaceConfig
-from twinbus.server.broker.directory.entities import Description, Entity
+from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.directory.placement import host_for_new
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace

@@ -18,7 +18,8 @@ from twinbus.core.rights import AuthorizationRule, Right
 from twinbus.core.rule import RuleDescription
 from twinbus.core.sas import Secret
 from twinbus.errors import CallerError, EntityExists, EntityNotFound
-from twinbus.server.broker.directory.entities import Entities, Entity
+from twinbus.server.broker.directory.entities import Entities
+from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.turn import Turn
 from twinbus.store.opening import open_store
 

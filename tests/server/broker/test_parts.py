@@ -24,7 +24,7 @@ from twinbus.errors import Bug, StoreFault
 from twinbus.server.amqp.settling import Settle
 from twinbus.server.broker.commands import MessageWant, Send, TakenMessages
 from twinbus.server.broker.directory import keys
-from twinbus.server.broker.directory.entities import Entity
+from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Room, Turn, TurnOutcome, Work, run
 from twinbus.store.base import DEAD_LETTER, EndedLock, Lock, Record

@@ -19,7 +19,7 @@ from twinbus.errors import (
 )
 from twinbus.pairing.rules.ping import ping_message
 from twinbus.server.broker.commands import Send
-from twinbus.server.broker.directory.entities import Entity
+from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn, Work, run
 from twinbus.store.base import PROBE

@@ -11,7 +11,7 @@ from twinbus.core.entity import SubscriptionDescription, TopicDescription
 from twinbus.core.filters import Budget, MessageView, SqlFilter, SqlRuleAction
 from twinbus.core.rule import RuleDescription
 from twinbus.errors import Bug, StoreFault
-from twinbus.server.broker.directory.entities import Entity
+from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
 from twinbus.store.base import DEAD_LETTER, Stored

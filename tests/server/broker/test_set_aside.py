@@ -10,6 +10,7 @@ import pytest
 from tests.server.desk import BODY, desk_at
 from twinbus.clock import ManualClock, Now
 from twinbus.core.entity import (
+    Description,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
@@ -22,7 +23,7 @@ from twinbus.server.broker.directory.config import (
     SubscriptionConfig,
     TopicConfig,
 )
-from twinbus.server.broker.directory.entities import Description, Entity
+from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,9 +19,10 @@ from twinbus.core.entity import (
 from twinbus.core.names import EntityPath
 from twinbus.errors import EntityExists, EntityNotFound, ShardAway, StoreFault
 from twinbus.server.broker.directory.config import NamespaceConfig
+from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
-from twinbus.store.base import Lock
+from twinbus.store.base import Lock, Stored
 from twinbus.wire.message import sections
 
 BODIES = [f"m{number}" for number in range(50)]
@@ -281,3 +284,100 @@ async def test_what_is_for_an_absent_shard_waits(tmp_path: Path) -> None:
         await site.hosts[1].try_recover()
         await site.settle()
         assert await site.bodies("a") == BODIES
+
+
+# -- partitioned entities --------------------------------------------------------------
+
+
+def fragments_of(site: ShardedSite, name: str) -> list[int]:
+    entity = site.find(name)
+    return [each.shard for each in site.first.namespace.shards.fragments(entity)]
+
+
+async def test_a_partitioned_entity_has_a_fragment_in_every_shard(
+    tmp_path: Path,
+) -> None:
+    async with sharded(tmp_path) as site:
+        await site.create(QueueDescription("q", enable_partitioning=True), shard=2)
+        await site.create(TopicDescription("t", enable_partitioning=True), shard=1)
+        await site.create(SubscriptionDescription("t", "s"))
+        await site.settle()
+        assert fragments_of(site, "q") == [2, 0, 1, 3]
+        assert fragments_of(site, "t/subscriptions/s") == [1, 0, 2, 3]
+        bases = {each.shard: each.number_base for each in every(site, "q")}
+        assert bases == {2: 0, 0: 1 << 48, 1: 2 << 48, 3: 3 << 48}
+
+    # The list does not grow with the shards.
+    async with sharded(tmp_path, shards=6) as site:
+        assert fragments_of(site, "q") == [2, 0, 1, 3]
+        assert len(list(site.first.namespace.shards.entities())) == 3
+
+
+def every(site: ShardedSite, name: str) -> list[Entity]:
+    return site.first.namespace.shards.fragments(site.find(name))
+
+
+async def test_fragments_follow_changes_and_deletion(site: ShardedSite) -> None:
+    description = QueueDescription("q", enable_partitioning=True)
+    await site.create(description, shard=1)
+    changed = replace(description, max_delivery_count=3)
+
+    def update(namespace: Namespace, turn: Turn) -> None:
+        namespace.entities.update(changed, turn)
+
+    await site.run("q", update)
+    await site.settle()
+    assert [each.max_delivery_count for each in every(site, "q")] == [3, 3, 3, 3]
+
+    def delete(namespace: Namespace, turn: Turn) -> None:
+        namespace.delete(EntityPath("q"), turn)
+
+    await site.run("q", delete)
+    await site.settle()
+    for host in site.hosts:
+        assert host.namespace.entities.find("q") is None
+        assert await host.run(lambda n, _turn: n.store.entities()) == []
+    assert await site.first.run(lambda n, _turn: n.store.mirrored()) == []
+
+
+async def test_rules_of_a_partitioned_topic_work_in_each_fragment(
+    site: ShardedSite,
+) -> None:
+    await site.create(TopicDescription("t", enable_partitioning=True), shard=1)
+    await site.create(SubscriptionDescription("t", "s"))
+
+    def change(namespace: Namespace, turn: Turn) -> None:
+        entity = namespace.entities.get(EntityPath("t", "s"))
+        namespace.entities.remove_rule(entity, "$Default", turn.now.wall_ms)
+
+    await site.run("t/subscriptions/s", change)
+    await site.settle()
+
+    assert [list(each.rules) for each in every(site, "t/subscriptions/s")] == [[]] * 4
+
+
+async def test_forwarding_to_a_partitioned_queue_keeps_a_session_together(
+    site: ShardedSite,
+) -> None:
+    sessions = QueueDescription("q", enable_partitioning=True, requires_session=True)
+    await site.create(sessions, shard=0)
+    await site.create(QueueDescription("in", forward_to="q"), shard=1)
+    await site.settle()
+    for number in range(20):
+        await site.send("in", *BODIES[:3], session=f"s{number}")
+    await site.settle()
+
+    places: dict[str | None, set[int]] = {}
+    for entity in every(site, "q"):
+        host = site.hosts[entity.shard]
+        kept = await host.run(partial(peek_all, entity))
+        for stored in kept:
+            places.setdefault(stored.session, set()).add(entity.shard)
+    assert len(places) == 20
+    assert all(len(shards) == 1 for shards in places.values())
+    assert set.union(*places.values()) == {0, 1, 2, 3}
+    assert site.first.namespace.shards.counts(site.find("q")).active == 60
+
+
+def peek_all(entity: Entity, namespace: Namespace, turn: Turn) -> list[Stored]:
+    return namespace.store.peek(entity.id, 1, 1000, turn.now, None)

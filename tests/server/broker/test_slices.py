@@ -22,7 +22,7 @@ from twinbus.core.rule import RuleDescription
 from twinbus.errors import EntityNotFound
 from twinbus.server.broker.commands import Send
 from twinbus.server.broker.directory import maintenance
-from twinbus.server.broker.directory.entities import Entity
+from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.submissions import UNHEARD, Submission, in_fair_order
 from twinbus.server.broker.turn import Command, Turn, TurnOutcome, Work, run

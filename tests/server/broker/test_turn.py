@@ -14,7 +14,7 @@ from twinbus.core.entity import QueueDescription
 from twinbus.core.names import EntityPath
 from twinbus.errors import BusyError, EntityNotFound, StoreFault
 from twinbus.server.broker.commands import MessageWant, Send, TakenMessages
-from twinbus.server.broker.directory.entities import Entity
+from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Room, Turn, Work, run
 from twinbus.store.opening import open_store

@@ -259,7 +259,7 @@ async def test_the_longest_duration_of_the_python_client_means_unlimited(
     assert made.values["DefaultMessageTimeToLive"] == "P10675199DT2H48M5.4775807S"
 
 
-async def test_a_partitioned_queue_shows_the_size_of_all_its_parts(
+async def test_a_partitioned_queue_shows_the_size_of_all_its_fragments(
     site: AdminSite,
 ) -> None:
     inner = "<EnablePartitioning>true</EnablePartitioning>"
@@ -269,7 +269,7 @@ async def test_a_partitioned_queue_shows_the_size_of_all_its_parts(
 
     changed = await site.put("/q", "QueueDescription", inner, if_match="*")
 
-    assert (shown, changed.values["MaxSizeInMegabytes"]) == ("16384", "16384")
+    assert (shown, changed.values["MaxSizeInMegabytes"]) == ("1024", "1024")
 
 
 # -- entries and feeds -----------------------------------------------------------------

@@ -21,7 +21,7 @@ from typing import Any
 
 from twinbus import limits
 from twinbus.cli.main import main
-from twinbus.server.broker.directory.entities import Entity
+from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import TurnOutcome, Work

@@ -20,7 +20,7 @@ from twinbus.errors import ConfigError, EntityNotFound, FilterError
 
 if TYPE_CHECKING:
     from twinbus.core.rule import RuleDescription
-    from twinbus.server.broker.directory.entities import Entity
+    from twinbus.server.broker.directory.entity import Entity
 
 app = typer.Typer(
     help="Rules of a subscription, while no server has its folder.",

@@ -19,7 +19,7 @@ from twinbus.server.amqp.replies import ReplyNode
 from twinbus.server.amqp.requests import ManagementNode
 from twinbus.server.amqp.sending import SendNode
 from twinbus.server.amqp.sessions import SessionWait, session_name, wants_session
-from twinbus.server.broker.directory.entities import Entity
+from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.directory.placement import find_entity, get_entity
 from twinbus.wire.events import Delivered
 from twinbus.wire.link import Link

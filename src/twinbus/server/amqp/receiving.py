@@ -24,7 +24,7 @@ from twinbus.server.broker.commands import (
     TakenMessages,
     UnlockSession,
 )
-from twinbus.server.broker.directory.entities import Entity
+from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.lock_tokens import tag_bytes, token_bytes
 from twinbus.server.broker.rendering import render_stored
 from twinbus.server.broker.submissions import UNHEARD, Submission
@@ -206,8 +206,10 @@ class ReceiveNode(Node):
         if taken.lost:
             self._forget_lost(set(taken.lost))
         if taken.nonce is None:
+            base = self.entity.number_base
             for stored in taken.messages:
-                link.send(render_stored(stored, None, None), b"\0" * 16)
+                payload = render_stored(stored, None, None, base)
+                link.send(payload, b"\0" * 16)
         else:
             self._send_locked(taken.messages, taken.nonce, taken.until_ms)
         # A drain is answered by the turn that has seen this credit, not by one before.
@@ -224,10 +226,11 @@ class ReceiveNode(Node):
 
     def _send_locked(self, messages: list[Stored], nonce: int, until_ms: int) -> None:
         send = self.link.send
+        base = self.entity.number_base
         for stored in messages:
             key = stored.id
             token = token_bytes(key, nonce)
-            sequence = sequence_of(key)
+            sequence = base | sequence_of(key)
             numbers = (
                 sequence,
                 stored.origin or sequence,
@@ -243,7 +246,7 @@ class ReceiveNode(Node):
                 ):
                     front = render_locked(numbers, token, until_ms, stored.head)
                 if front is None:
-                    payload = render_stored(stored, token, until_ms)
+                    payload = render_stored(stored, token, until_ms, base)
                 else:
                     payload = front + stored.bare
             except Exception as error:  # noqa: BLE001

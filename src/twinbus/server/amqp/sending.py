@@ -15,7 +15,7 @@ from twinbus.errors import DecodeError, MessageTooLarge, TwinbusError
 from twinbus.server.amqp.node import Node
 from twinbus.server.amqp.replies import rejected
 from twinbus.server.broker.commands import Send
-from twinbus.server.broker.directory.entities import Entity
+from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.submissions import Submission
 from twinbus.wire.events import Delivered
 from twinbus.wire.link import Link, LinkState

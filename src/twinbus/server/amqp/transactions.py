@@ -24,7 +24,7 @@ from twinbus.errors import (
 )
 from twinbus.server.amqp.replies import rejected
 from twinbus.server.amqp.settling import check_outcome, settle_one
-from twinbus.server.broker.directory.entities import Entity
+from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.turn import Turn
 from twinbus.store.base import Lock

@@ -20,7 +20,7 @@ from twinbus.errors import (
     StoreFault,
     TwinbusError,
 )
-from twinbus.server.broker.directory.entities import Entity
+from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.routing import error_text
 from twinbus.server.broker.turn import Room, Turn, answerable
 from twinbus.store.base import Lock, SessionGrant, Stored

@@ -95,10 +95,9 @@ class Host:
         self.on_room: list[Callable[[], None]] = []
         self.turns = 0
         self.turn_commands = Histogram(COMMANDS)
-        # From the start of a turn to its replies, and the commit's part of it.
         self.turn_seconds = Histogram(SECONDS)
         self.commit_seconds = Histogram(SECONDS)
-        # Told when a turn has failed twice for the same reason: so will the next one.
+        # Told when a turn has failed twice for the same reason.
         self.on_broken: Callable[[str], None] = lambda _text: None
         self._failed_at = ""
         # Links that hold a session's lock, by container and nonce.
@@ -114,6 +113,7 @@ class Host:
         self._consumer_keys = itertools.count(1)
         # How many consumers each container has.
         self._in_use: Counter[int] = Counter()
+        namespace.in_use = self._in_use
         self._wants: dict[int, dict[int, Want]] = {}
         self._to_serve: dict[int, None] = {}
         # Links by the id of their entity.
@@ -346,7 +346,6 @@ class Host:
             tick,
             to_serve,
             self._wants,
-            self._in_use,
         )
         return submissions, work
 

@@ -46,11 +46,18 @@ class Mover:
             if host.fault is None:
                 self.look(host)
 
-    async def settle(self) -> None:
-        """Wait until nothing is on its way, but for what stopped shards hold up."""
-        self.accepts_again()
-        while self._tasks:
-            await asyncio.wait(list(self._tasks.values()))
+    async def settle(self, source: Host | None = None) -> None:
+        """Wait until nothing is on its way, but for what stopped shards hold up.
+
+        With a source, what other hosts have posted is not waited for.
+        """
+        if source is None:
+            self.accepts_again()
+        shard = None if source is None else source.namespace.shard
+        while tasks := [
+            task for pair, task in self._tasks.items() if shard in (None, pair[0])
+        ]:
+            await asyncio.wait(tasks)
 
     async def close(self) -> None:
         """Stop. What is not applied is carried after the next start."""

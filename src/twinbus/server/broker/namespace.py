@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -37,7 +37,8 @@ from twinbus.errors import (
 from twinbus.server.broker import parcels
 from twinbus.server.broker.directory import keys
 from twinbus.server.broker.directory.config import NamespaceConfig
-from twinbus.server.broker.directory.entities import Entities, Entity
+from twinbus.server.broker.directory.entities import Entities
+from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.directory.shards import Shards
 from twinbus.server.broker.faults import Faults
 from twinbus.server.broker.letter import Letter
@@ -93,6 +94,8 @@ class Namespace:
         # says so.
         self.is_stopped = False
         self.is_away = False
+        # Containers that have consumers; the host says which.
+        self.in_use: Collection[int] = ()
         # What it was set up from, and what a reset brings back.
         self.config = NamespaceConfig(name)
         # How to undo what a turn has changed in memory.

@@ -107,6 +107,18 @@ def _unmirror(namespace: Namespace, source: int, body: bytes, turn: Turn) -> Non
     namespace.store.unmirror(source, body.decode())
 
 
+def _put_fragment(namespace: Namespace, source: int, body: bytes, turn: Turn) -> None:
+    del source
+    namespace.entities.put_fragment(parcels.unpack_entity(body), turn)
+
+
+def _drop_fragment(namespace: Namespace, source: int, body: bytes, turn: Turn) -> None:
+    del source
+    entity = namespace.entities.find(body.decode())
+    if entity is not None:
+        namespace.delete(entity.path, turn)
+
+
 def _keep_rules(namespace: Namespace, source: int, body: bytes, turn: Turn) -> None:
     del source
     namespace.keep_rules(body.decode(), turn)
@@ -148,6 +160,8 @@ def _take_back(namespace: Namespace, source: int, body: bytes, turn: Turn) -> No
 _ACTIONS: dict[str, Callable[[Namespace, int, bytes, Turn], None]] = {
     parcels.MIRROR: _mirror,
     parcels.UNMIRROR: _unmirror,
+    parcels.FRAGMENT: _put_fragment,
+    parcels.UNFRAGMENT: _drop_fragment,
     parcels.RULES: _keep_rules,
     parcels.LETTER: _deliver,
     parcels.RETURNED: _take_back,

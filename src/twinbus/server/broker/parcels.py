@@ -22,6 +22,9 @@ from twinbus.wire.message import sections
 # An entity as its shard has it now, or its key when it is gone; for shard 0.
 MIRROR = "mirror"
 UNMIRROR = "unmirror"
+# An entity of which the target has a fragment, or its key when it is gone.
+FRAGMENT = "fragment"
+UNFRAGMENT = "unfragment"
 # The authorization rules of the namespace, for every other shard.
 RULES = "rules"
 # A message for an entity of the target.

@@ -10,9 +10,15 @@ from twinbus.store.base import Stored
 from twinbus.wire.message.rendering import BrokerFields, render
 
 
-def render_stored(stored: Stored, token: bytes | None, until_ms: int | None) -> bytes:
-    """A kept message with all that the broker adds; without a lock, pass None."""
-    out = BrokerFields(stored.sequence, stored.enqueued_ms, stored.deliveries)
+def render_stored(
+    stored: Stored, token: bytes | None, until_ms: int | None, number_base: int = 0
+) -> bytes:
+    """A kept message with all that the broker adds; without a lock, pass None.
+
+    The base is that of the entity (`Entity.number_base`).
+    """
+    sequence = number_base | stored.sequence
+    out = BrokerFields(sequence, stored.enqueued_ms, stored.deliveries)
     out.origin = stored.origin or out.sequence
     out.source = stored.source
     out.token = token

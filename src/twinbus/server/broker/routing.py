@@ -21,7 +21,8 @@ from typing import Any
 from twinbus import limits
 from twinbus.core.filters import Budget
 from twinbus.errors import FilterError, PeerError, StoreFault, TwinbusError
-from twinbus.server.broker.directory.entities import Entities, Entity
+from twinbus.server.broker.directory.entities import Entities
+from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.letter import Letter, LetterView
 from twinbus.server.broker.parcels import LETTER, Route, pack_letter
 from twinbus.server.broker.turn import Turn
@@ -36,7 +37,7 @@ from twinbus.store.base import (
     id_of,
     is_sub_queue,
 )
-from twinbus.wire.message import parts
+from twinbus.wire.message import parts, sections
 from twinbus.wire.message.names import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON
 from twinbus.wire.message.sections import Incoming
 
@@ -197,7 +198,7 @@ class Router:
         if entity.forward_key is not None:
             sequence = self._store.number(entity.id, 1)
             if letter.origin is None:
-                letter.origin = sequence
+                letter.origin = entity.number_base | sequence
             self._forward(entity, entity.forward_key, letter, turn, hops)
             return sequence
         session = letter.session_id if entity.requires_session else None
@@ -233,7 +234,7 @@ class Router:
         stored = stored._replace(bare=bare, expires_ms=None)
         letter = Letter.stored(stored, turn.now.wall_ms)
         letter.deliveries = stored.deliveries
-        letter.origin = stored.origin or stored.sequence
+        letter.origin = stored.origin or entity.number_base | stored.sequence
         target = entity.forward_dead_letter_key
         if target is None or is_sub_queue(stored.container):
             self.bury(entity, letter, turn, DEAD_LETTER)
@@ -262,7 +263,7 @@ class Router:
         A topic has none: there it is the transfer dead-letter queue.
         """
         letter = Letter(stored.head, stored.bare)
-        letter.origin = stored.origin or stored.sequence
+        letter.origin = stored.origin or entity.number_base | stored.sequence
         letter.source = stored.source
         letter.deliveries = stored.deliveries
         is_topic = entity.kind == "topic"
@@ -287,10 +288,21 @@ class Router:
             self.give_up(source, letter, problem, turn)
             return
         assert target is not None
+        if target.fragments:
+            target = self._fragment(target, letter)
         if target.shard == self._entities.shard:
             self.deliver(target, letter, turn, hops + 1)
         else:
             self.post(source.key, target, letter, turn, hops)
+
+    def _fragment(self, target: Entity, letter: Letter) -> Entity:
+        """The fragment that a letter goes to; without a key the one of this shard."""
+        key = letter.session_id or sections.partition_key_of(letter.head)
+        if key is None and target.duplicate_window_ms is not None:
+            key = duplicate_key(letter.message_id)
+        if key is None and target.shard == self._entities.shard:
+            return target
+        return self._entities.fragment_for(target, key)
 
     def give_up(
         self, source: Entity, letter: Letter, problem: tuple[str, str], turn: Turn
@@ -380,7 +392,7 @@ class Router:
             return self._postpone(topic, letter, turn)
         sequence = self._store.number(topic.id, 1)
         if letter.origin is None:
-            letter.origin = sequence
+            letter.origin = topic.number_base | sequence
         last = self._copy(topic, letter, turn, hops)
         if last is not None:
             kept = self._postpone(topic, letter, turn)
@@ -436,7 +448,7 @@ class Router:
         self._copied = stored.deliveries
         turn.left -= limits.ROWS_OF_POSTPONED
         letter = Letter.stored(stored, turn.now.wall_ms)
-        letter.origin = stored.origin or stored.sequence
+        letter.origin = stored.origin or topic.number_base | stored.sequence
         cursor = (self._store.setting(_cursor_name(topic)) or "0 0").split()
         after = int(cursor[1]) if int(cursor[0]) == stored.sequence else 0
         last = self._copy(topic, letter, turn, 0, after)

@@ -15,7 +15,7 @@ from twinbus import limits
 from twinbus.clock import Now
 from twinbus.core.names import SubQueue
 from twinbus.errors import StoreFault
-from twinbus.server.broker.directory.entities import Entity
+from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.routing import error_text
 from twinbus.server.broker.turn import Turn, answerable
 from twinbus.store.base import FOREVER_MS, EndedLock, Store, Stored
@@ -169,10 +169,19 @@ class Ticker:
             idle_ms = entity.description.auto_delete_on_idle_ms
             if self._namespace.entities.find(entity.key) is not entity:
                 continue
-            if any(entity.container(each) in turn.in_use for each in SubQueue):
+            if not entity.is_home or self._is_in_use(entity):
                 continue
             if self._idle_ms(entity, turn.now) >= idle_ms:
                 self._delete_if_possible(entity, turn)
+
+    def _is_in_use(self, entity: Entity) -> bool:
+        """Whether an entity has consumers, in any of its fragments."""
+        shards = self._namespace.shards
+        return any(
+            each.container(sub_queue) in shards[each.shard].in_use
+            for each in shards.fragments(entity)
+            for sub_queue in SubQueue
+        )
 
     def _idle_ms(self, entity: Entity, now: Now) -> int:
         """How long an entity has not been used.
@@ -180,7 +189,8 @@ class Ticker:
         By the steady clock, though its use is kept in wall time: setting the clock
         must not delete messages. A use that the last look has not seen came after it.
         """
-        used = (self._store.counts(entity.id).accessed_ms, entity.updated_ms)
+        accessed_ms = self._namespace.shards.counts(entity).accessed_ms
+        used = (accessed_ms, entity.updated_ms)
         if used != entity.used:
             entity.used = used
             age_ms = now.wall_ms - max(*used, entity.created_ms)

@@ -41,7 +41,6 @@ class Turn:
         "deleted",
         "emptied",
         "ended_sessions",
-        "in_use",
         "left",
         "now",
         "proves_write",
@@ -51,10 +50,8 @@ class Turn:
         "topic_bytes",
     )
 
-    def __init__(self, now: Now, in_use: Collection[int] = ()) -> None:
+    def __init__(self, now: Now) -> None:
         self.now = now
-        # Containers that have consumers.
-        self.in_use = in_use
         # Containers in which a message or a session may have become receivable; also
         # if that was undone, since a look that finds nothing does no harm.
         self.ready: set[int] = set()
@@ -135,7 +132,6 @@ class Work:
     to_serve: Collection[int] = ()
     # All wants, by container and consumer.
     wants: Mapping[int, Mapping[int, Want]] = field(default_factory=dict)
-    in_use: Collection[int] = ()
 
 
 @dataclass(slots=True)
@@ -154,7 +150,7 @@ class TurnOutcome:
 
 def run(namespace: Namespace, work: Work) -> TurnOutcome:
     """Apply the commands, look at time, and serve the wants of what is ready."""
-    turn = Turn(work.now, work.in_use)
+    turn = Turn(work.now)
     answers = []
     for command in work.commands:
         if turn.is_full:

@@ -29,7 +29,7 @@ from twinbus.core.rights import Operation
 from twinbus.errors import StoreFault, Unauthorized
 from twinbus.server.access.port import NamespacePort, is_loopback
 from twinbus.server.broker.counters import Histogram
-from twinbus.server.broker.directory.entities import Entity
+from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.directory.placement import hosts_of
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace

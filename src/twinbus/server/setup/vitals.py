@@ -22,7 +22,7 @@ from twinbus.core.names import SubQueue
 from twinbus.errors import TwinbusError
 from twinbus.server.access.port import NamespacePort
 from twinbus.server.broker.counters import Histogram
-from twinbus.server.broker.directory.entities import Entity
+from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.directory.placement import hosts_of
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace

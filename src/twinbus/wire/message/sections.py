@@ -289,6 +289,20 @@ def _read_annotations(message: Incoming, buffer: bytes, start: int, end: int) ->
     message.pairs_count = len(pairs)
 
 
+def partition_key_of(head: bytes) -> str | None:
+    """The partition key among the annotations that a head keeps (`Incoming.head`)."""
+    if len(head) <= HEAD.size:
+        return None
+    count = HEAD.unpack_from(head)[3]
+    position = HEAD.size
+    for _ in range(count):
+        key, position = decode(head, position)
+        value, position = decode(head, position, budget=limits.SECTION_NODES_MAX)
+        if key == names.PARTITION_KEY:
+            return value if isinstance(value, str) else None
+    return None
+
+
 def split_batch(payload: bytes) -> list[bytes]:
     """The messages inside a batch envelope, as encoded."""
     inner: list[bytes] = []

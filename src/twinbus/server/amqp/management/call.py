@@ -18,7 +18,7 @@ from twinbus.clock import Now
 from twinbus.core.names import EntityPath, SubQueue
 from twinbus.errors import ArgumentError, ArgumentOutOfRange, SessionLockLost
 from twinbus.server.broker.commands import SessionKey
-from twinbus.server.broker.directory.entities import Entity
+from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.lock_tokens import lock_of
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn

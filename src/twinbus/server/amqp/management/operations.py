@@ -19,7 +19,7 @@ from twinbus.server.amqp.management import sessions as management_sessions
 from twinbus.server.amqp.management.call import Arguments, Call, ManagementReply
 from twinbus.server.broker.answers import status_of
 from twinbus.server.broker.commands import SessionKey
-from twinbus.server.broker.directory.entities import Entity
+from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
 from twinbus.store.base import SessionGrant

@@ -31,7 +31,7 @@ from twinbus.server.amqp.management.call import (
     done,
     nothing,
 )
-from twinbus.server.broker.directory.entities import Entity
+from twinbus.server.broker.directory.entity import Entity
 from twinbus.wire.message.times import EPOCH, MILLISECOND, to_wire
 from twinbus.wire.types import Decimal, Described, Int, Timestamp, ULong
 

@@ -1,7 +1,8 @@
 """What exists in a namespace: entities, rules and keys, and what they were set up from.
 
-Read `entities.py` (queues, topics, subscriptions and their rules), `keys.py`
-(authorization rules), `config.py` and `provision.py` (what is configured, and how it is
-made), `shards.py` (which shard has which entity), `placement.py` (which host runs it)
-and `maintenance.py` (purge and reset). Must not know links, connections or HTTP.
+Read `entity.py` and `entities.py` (queues, topics, subscriptions and their rules),
+`keys.py` (authorization rules), `config.py` and `provision.py` (what is configured, and
+how it is made), `shards.py` (which shard has which entity), `placement.py` (which host
+runs it) and `maintenance.py` (purge and reset). Must not know links, connections or
+HTTP.
 """

@@ -10,21 +10,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
 from twinbus import limits
-from twinbus.core.durations import DURATION_MAX_MS
 from twinbus.core.entity import (
+    Description,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
     changed,
 )
-from twinbus.core.filters import Action, Filter, compile_action, compile_filter
 from twinbus.core.names import EntityPath, SubQueue
-from twinbus.core.rights import AuthorizationRule, dated
+from twinbus.core.rights import dated
 from twinbus.core.rule import RuleDescription, default_rule
 from twinbus.errors import (
     ArgumentOutOfRange,
@@ -32,11 +31,11 @@ from twinbus.errors import (
     EntityNotFound,
 )
 from twinbus.server.broker import parcels
+from twinbus.server.broker.directory.entity import Entity, Rule, rules_of_description
 from twinbus.server.broker.throttle import Bucket
 from twinbus.server.broker.turn import Turn
 from twinbus.server.broker.undo import UndoLog
 from twinbus.store.base import (
-    DEAD_LETTER,
     SEQUENCE_MAX,
     TRANSFER_DEAD_LETTER,
     EntityRow,
@@ -47,186 +46,11 @@ from twinbus.store.base import (
 if TYPE_CHECKING:
     from twinbus.server.broker.directory.shards import Shards
 
-Description = QueueDescription | TopicDescription | SubscriptionDescription
-
 _KINDS: dict[str, type[Description]] = {
     "queue": QueueDescription,
     "topic": TopicDescription,
     "subscription": SubscriptionDescription,
 }
-_SUB_QUEUES = {
-    SubQueue.NONE: 0,
-    SubQueue.DEAD_LETTER: DEAD_LETTER,
-    SubQueue.TRANSFER_DEAD_LETTER: TRANSFER_DEAD_LETTER,
-}
-
-
-class Rule:
-    """A rule of a subscription, ready to run."""
-
-    __slots__ = ("action", "description", "filter")
-
-    def __init__(self, description: RuleDescription) -> None:
-        self.description = description
-        self.filter: Filter = compile_filter(description.filter)
-        self.action: Action | None = None
-        if description.action is not None:
-            self.action = compile_action(description.action)
-
-
-# What is counted of an entity since the start.
-Counter = Literal[
-    "received",
-    "pings",
-    "delivered",
-    "completed",
-    "dead_lettered",
-    "expired",
-    "throttled",
-    "unfiltered",
-]
-
-
-@dataclass(eq=False)
-class Entity:
-    """A queue, topic or subscription that exists."""
-
-    id: int
-    kind: str
-    key: str
-    description: Description
-    created_ms: int
-    updated_ms: int
-    # The number of the shard that it is in.
-    shard: int = 0
-    # Of a topic: its subscriptions by lower-case name.
-    subscriptions: dict[str, Entity] = field(default_factory=dict)
-    # Of a subscription: its rules by lower-case name, and its topic.
-    rules: dict[str, Rule] = field(default_factory=dict)
-    topic: Entity | None = None
-    bucket: Bucket | None = None
-    # Messages that came in since the start, pings apart.
-    received: int = 0
-    pings: int = 0
-    # What else happened since the start.
-    delivered: int = 0
-    completed: int = 0
-    dead_lettered: int = 0
-    expired: int = 0
-    throttled: int = 0
-    # Messages on which a rule failed.
-    unfiltered: int = 0
-    # When it was accessed and updated, as the last look for idle entities found it, and
-    # since when it has been idle, by the steady clock.
-    used: tuple[int, int] | None = None
-    idle_since_ms: int = 0
-
-    @property
-    def path(self) -> EntityPath:
-        return self.description.path
-
-    @property
-    def name(self) -> str:
-        return self.description.path.text
-
-    @property
-    def authorization_rules(self) -> tuple[AuthorizationRule, ...]:
-        """Its own rules; a subscription has its topic's."""
-        return _rules(self.description)
-
-    @property
-    def _receivable(self) -> QueueDescription | SubscriptionDescription | None:
-        """The description of a queue or subscription; None for a topic."""
-        description = self.description
-        return None if isinstance(description, TopicDescription) else description
-
-    @property
-    def requires_session(self) -> bool:
-        description = self._receivable
-        return description is not None and description.requires_session
-
-    @property
-    def lock_ms(self) -> int:
-        """How long a lock lasts; a topic has locks on what it set aside."""
-        description = self._receivable
-        if description is None:
-            return limits.TOPIC_LOCK_MS
-        return description.lock_duration_ms
-
-    @property
-    def max_delivery_count(self) -> int | None:
-        """How often a message is delivered before it is dead-lettered."""
-        description = self._receivable
-        return None if description is None else description.max_delivery_count
-
-    @property
-    def dead_letters_expired(self) -> bool:
-        description = self._receivable
-        if description is None:
-            return False
-        return description.dead_lettering_on_message_expiration
-
-    @property
-    def dead_letters_filter_errors(self) -> bool:
-        description = self.description
-        if not isinstance(description, SubscriptionDescription):
-            return False
-        return description.dead_lettering_on_filter_evaluation_exceptions
-
-    @property
-    def forward_key(self) -> str | None:
-        """The entity that all messages are forwarded to."""
-        description = self._receivable
-        return None if description is None else description.forward_key
-
-    @property
-    def forward_dead_letter_key(self) -> str | None:
-        """The entity that dead-lettered messages are forwarded to."""
-        description = self._receivable
-        return None if description is None else description.forward_dead_letter_key
-
-    @property
-    def ttl_ms(self) -> int | None:
-        """The default time to live; None is for ever."""
-        ttl = self.description.default_message_time_to_live_ms
-        return None if ttl >= DURATION_MAX_MS else ttl
-
-    @property
-    def duplicate_window_ms(self) -> int | None:
-        """How long message ids are remembered; None if they are not."""
-        description = self.description
-        if isinstance(description, SubscriptionDescription):
-            return None
-        if not description.requires_duplicate_detection:
-            return None
-        return description.duplicate_detection_history_time_window_ms
-
-    @property
-    def size_bytes_max(self) -> int:
-        """The quota; a subscription's messages count for its topic."""
-        owner = (self.topic or self).description
-        assert not isinstance(owner, SubscriptionDescription)
-        return owner.max_size_in_megabytes * 1024 * 1024
-
-    @property
-    def message_bytes_max(self) -> int:
-        """The largest message that it holds; a topic says it for its subscriptions."""
-        owner = (self.topic or self).description
-        assert not isinstance(owner, SubscriptionDescription)
-        return owner.message_bytes_max
-
-    def gives_messages(self, sub_queue: SubQueue) -> bool:
-        """Whether it can be received from; a topic only from what it set aside."""
-        return self.kind != "topic" or sub_queue is SubQueue.TRANSFER_DEAD_LETTER
-
-    def count(self, name: Counter, amount: int, undo_log: UndoLog) -> None:
-        """Raise a counter, until what was counted is undone."""
-        setattr(self, name, getattr(self, name) + amount)
-        undo_log.note(lambda: setattr(self, name, getattr(self, name) - amount))
-
-    def container(self, sub_queue: SubQueue) -> int:
-        """The store's container for the entity or one of its sub-queues."""
-        return self.id + _SUB_QUEUES[sub_queue]
 
 
 class Entities:
@@ -294,6 +118,12 @@ class Entities:
             return self._shards.find(key)
         return entity
 
+    def fragment_for(self, entity: Entity, key: str | None) -> Entity:
+        """The fragment of an entity that a message with that key belongs to."""
+        if self._shards is None:
+            return entity
+        return self._shards.fragment_for(entity, key)
+
     def of_container(self, container: int) -> Entity | None:
         """The entity that a container belongs to."""
         return self._by_id.get(entity_of(container))
@@ -314,14 +144,44 @@ class Entities:
         self._check_targets(description)
         description = _dated(description, None, now_ms)
         kind = next(name for name, cls in _KINDS.items() if type(description) is cls)
-        body = _body(description, rules)
-        number = self._store.insert_entity(kind, description.key, body, now_ms)
-        row = EntityRow(number, kind, description.key, body, now_ms, now_ms)
+        body = _body(description, rules, self._fragments_for(description))
+        return self._insert(EntityRow(0, kind, description.key, body, now_ms, now_ms))
+
+    def _insert(self, row: EntityRow) -> Entity:
+        number = self._store.insert_entity(*row[1:5])
+        row = row._replace(id=number)
         entity = self._read(row, self._by_key)
         self._remember(entity)
         self._undo_log.note(partial(self._forget, entity))
-        self._mirror(row)
+        self._tell(entity, row)
         return entity
+
+    def _fragments_for(self, description: Description) -> tuple[int, ...]:
+        """The shards that will have a fragment of a new entity; they never change."""
+        if isinstance(description, SubscriptionDescription):
+            return self.get(EntityPath(description.topic_name)).fragments
+        if not description.enable_partitioning:
+            return ()
+        others: list[int] = []
+        if self._shards is not None:
+            open_ones = [each.shard for each in self._shards if not each.is_away]
+            others = [shard for shard in open_ones if shard != self.shard]
+        return (self.shard, *others)
+
+    def put_fragment(self, row: EntityRow, turn: Turn) -> None:
+        """Follow what the entity's home says: make the fragment, or change it."""
+        entity = self._by_key.get(row.key)
+        if entity is None:
+            self._insert(row)
+            return
+        rules_before = rules_of_description(entity.description)
+        before = (entity.description, entity.rules, entity.updated_ms)
+        self._undo_log.note(partial(_restore, entity, before))
+        self._describe(entity, row)
+        self._store.update_entity(entity.id, row.body, row.updated_ms)
+        self._tell(entity, row._replace(id=entity.id))
+        if rules_of_description(entity.description) != rules_before:
+            turn.rules_changed = True
 
     def update(self, description: Description, turn: Turn) -> Entity:
         """Give an entity another description."""
@@ -330,7 +190,9 @@ class Entities:
         changed(entity.description, description)
         self._check_targets(description)
         description = _dated(description, entity.description, turn.now.wall_ms)
-        if _rules(description) != _rules(entity.description):
+        if rules_of_description(description) != rules_of_description(
+            entity.description
+        ):
             turn.rules_changed = True
         self._undo_log.note(partial(_describe, entity, entity.description))
         entity.description = description
@@ -355,8 +217,12 @@ class Entities:
 
     def _delete(self, entity: Entity) -> None:
         """Delete an entity; what it holds goes later, if that is much."""
+        key = entity.key.encode()
         if self.shard:
-            self._store.post(0, parcels.UNMIRROR, entity.key.encode())
+            self._store.post(0, parcels.UNMIRROR, key)
+        if entity.is_home:
+            for shard in entity.fragments[1:]:
+                self._store.post(shard, parcels.UNFRAGMENT, key)
         counted = [
             self._store.counts(entity.container(sub_queue)) for sub_queue in SubQueue
         ]
@@ -449,33 +315,45 @@ class Entities:
         self._undo_log.note(partial(setattr, entity, "updated_ms", entity.updated_ms))
         entity.updated_ms = now_ms
         rules = [rule.description for rule in entity.rules.values()]
-        body = _body(entity.description, rules)
+        body = _body(entity.description, rules, entity.fragments)
         self._store.update_entity(entity.id, body, now_ms)
         times = (entity.created_ms, now_ms)
-        self._mirror(EntityRow(entity.id, entity.kind, entity.key, body, *times))
+        self._tell(entity, EntityRow(entity.id, entity.kind, entity.key, body, *times))
 
-    def _mirror(self, row: EntityRow) -> None:
-        """Let shard 0 know the entity, for when this shard is away."""
+    def _tell(self, entity: Entity, row: EntityRow) -> None:
+        """Let the shards know that need to: shard 0, and those with fragments."""
         if self.shard:
+            # For when this shard is away.
             self._store.post(0, parcels.MIRROR, parcels.pack_entity(row))
+        if entity.is_home:
+            for shard in entity.fragments[1:]:
+                self._store.post(shard, parcels.FRAGMENT, parcels.pack_entity(row))
+
+    @staticmethod
+    def _describe(entity: Entity, row: EntityRow) -> None:
+        """Give an entity what a row says of it."""
+        data = json.loads(row.body)
+        entity.description = _KINDS[row.kind].from_json(data["description"])
+        entity.updated_ms = row.updated_ms
+        entity.bucket = _bucket(entity.description)
+        read = [RuleDescription.from_json(rule) for rule in data["rules"]]
+        entity.rules = {rule.name.lower(): Rule(rule) for rule in read}
 
     def _read(self, row: EntityRow, by_key: dict[str, Entity]) -> Entity:
         """The entity of a row; a subscription's topic is in `by_key`."""
-        data = json.loads(row.body)
-        description = _KINDS[row.kind].from_json(data["description"])
         entity = self._by_id.get(row.id)
         if entity is None:
+            data = json.loads(row.body)
+            description = _KINDS[row.kind].from_json(data["description"])
             times = (row.created_ms, row.updated_ms)
             entity = Entity(row.id, row.kind, row.key, description, *times)
             entity.shard = self.shard
-        entity.description = description
-        entity.updated_ms = row.updated_ms
-        entity.bucket = _bucket(description)
+            # One that was made before there were shards has no list.
+            alone = [self.shard] if _is_partitioned(description) else []
+            entity.fragments = tuple(data.get("fragments", alone))
+        self._describe(entity, row)
         entity.subscriptions = {}
-        entity.rules = {}
-        for rule in data["rules"]:
-            read = RuleDescription.from_json(rule)
-            entity.rules[read.name.lower()] = Rule(read)
+        description = entity.description
         if isinstance(description, SubscriptionDescription):
             topic = by_key[description.topic_name.lower()]
             topic.subscriptions[description.name.lower()] = entity
@@ -483,22 +361,29 @@ class Entities:
         return entity
 
 
+def _is_partitioned(description: Description) -> bool:
+    if isinstance(description, SubscriptionDescription):
+        return False
+    return description.enable_partitioning
+
+
+def _restore(entity: Entity, before: tuple[Description, dict[str, Rule], int]) -> None:
+    entity.description, entity.rules, entity.updated_ms = before
+    entity.bucket = _bucket(entity.description)
+
+
 def _describe(entity: Entity, description: Description) -> None:
     entity.description = description
     entity.bucket = _bucket(description)
-
-
-def _rules(description: Description) -> tuple[AuthorizationRule, ...]:
-    if isinstance(description, SubscriptionDescription):
-        return ()
-    return description.authorization_rules
 
 
 def _dated(new: Description, old: Description | None, now_ms: int) -> Description:
     """The description with the times of its authorization rules."""
     if isinstance(new, SubscriptionDescription) or not new.authorization_rules:
         return new
-    rules = dated(new.authorization_rules, _rules(old) if old else (), now_ms)
+    rules = dated(
+        new.authorization_rules, rules_of_description(old) if old else (), now_ms
+    )
     return replace(new, authorization_rules=rules)
 
 
@@ -507,9 +392,13 @@ def _bucket(description: Description) -> Bucket | None:
     return None if rate is None else Bucket(rate)
 
 
-def _body(description: Description, rules: list[RuleDescription]) -> str:
-    data = {
+def _body(
+    description: Description, rules: list[RuleDescription], fragments: tuple[int, ...]
+) -> str:
+    data: dict[str, Any] = {
         "description": description.to_json(),
         "rules": [rule.to_json() for rule in rules],
     }
+    if fragments:
+        data["fragments"] = fragments
     return json.dumps(data, separators=(",", ":"))

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from twinbus.core.names import EntityPath
 from twinbus.core.rights import AuthorizationRule
 from twinbus.server.broker.clients import ClaimHolder
-from twinbus.server.broker.directory.entities import Entity
+from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.host import Host
 
 

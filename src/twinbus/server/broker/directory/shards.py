@@ -1,7 +1,8 @@
 """The shards of a namespace, as a turn sees them: which of them has which entity.
 
 A namespace keeps its messages in one or more shards. Each is a `Namespace` with a store
-and turns of its own, and an entity lives in one of them. Owns the way from a name to
+and turns of its own, and an entity lives in one of them; a partitioned entity has a
+fragment in each of several. Owns the way from a name to
 its shard and the choice of a shard for a new entity. What other shards hold is read
 from their memory and never changed from here: it may be old by the time it is used, so
 whatever depends on it is checked again where it arrives.
@@ -9,14 +10,16 @@ whatever depends on it is checked again where it arrives.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from twinbus.core.names import EntityPath, SubQueue
 from twinbus.errors import EntityNotFound, ShardAway
+from twinbus.store.base import Counts
 
 if TYPE_CHECKING:
-    from twinbus.core.names import EntityPath
-    from twinbus.server.broker.directory.entities import Entity
+    from twinbus.server.broker.directory.entity import Entity
     from twinbus.server.broker.namespace import Namespace
 
 
@@ -42,12 +45,18 @@ class Shards:
     # -- finding -------------------------------------------------------------------
 
     def find(self, key: str) -> Entity | None:
-        """The entity with that lower-case key, in whichever shard it is."""
+        """The entity with that lower-case key, in whichever shard it is.
+
+        Of a partitioned one it is the fragment where it is changed.
+        """
+        found = None
         for namespace in self._all:
             entity = namespace.entities.find(key)
             if entity is not None:
-                return entity
-        return None
+                found = entity
+                if entity.is_home:
+                    break
+        return found
 
     def get(self, path: EntityPath) -> Entity:
         """The entity at that path; refuses what does not exist."""
@@ -67,9 +76,58 @@ class Shards:
             raise ShardAway(0)
 
     def entities(self) -> Iterator[Entity]:
-        """All entities of all shards."""
+        """All entities of all shards; a partitioned one once."""
         for namespace in self._all:
-            yield from namespace.entities
+            for entity in namespace.entities:
+                if entity.is_home:
+                    yield entity
+
+    # -- fragments -----------------------------------------------------------------
+
+    def fragments(self, entity: Entity) -> list[Entity]:
+        """All fragments of an entity that are there; the entity itself, if it has none.
+
+        A further one may be missing for a moment after the entity was made.
+        """
+        if not entity.fragments:
+            return [entity]
+        found = [self._all[k].entities.find(entity.key) for k in entity.fragments]
+        return [each for each in found if each is not None]
+
+    def fragment_for(self, entity: Entity, key: str | None, turns: int = 0) -> Entity:
+        """The fragment that a message belongs to.
+
+        The key decides; without one fragments take turns, those that are well first.
+        """
+        fragments = self.fragments(entity)
+        if key is not None:
+            # The list of the entity, not of those that are there: it never changes.
+            place = zlib.crc32(key.encode()) % len(entity.fragments)
+            wanted = entity.fragments[place]
+            for each in fragments:
+                if each.shard == wanted:
+                    return each
+            raise ShardAway(wanted)
+        well = [each for each in fragments if not self._all[each.shard].is_stopped]
+        usable = well or fragments
+        return usable[turns % len(usable)]
+
+    def counts(self, entity: Entity, sub_queue: SubQueue = SubQueue.NONE) -> Counts:
+        """What an entity or one of its sub-queues holds, in all fragments."""
+        found = [
+            self._all[each.shard].store.counts(each.container(sub_queue))
+            for each in self.fragments(entity)
+        ]
+        if len(found) == 1:
+            return found[0]
+        return Counts(
+            active=sum(each.active for each in found),
+            deferred=sum(each.deferred for each in found),
+            scheduled=sum(each.scheduled for each in found),
+            size_bytes=sum(each.size_bytes for each in found),
+            last_sequence=sum(each.last_sequence for each in found),
+            accessed_ms=max(each.accessed_ms for each in found),
+        )
 
     # -- placing -------------------------------------------------------------------
 

@@ -51,9 +51,6 @@ STRICT_VERSION = "2017-04"
 LARGE_MESSAGES_VERSION = "2021-05"
 FILTER_COUNTS_VERSION = "2024-05"
 
-# What a partitioned entity has sixteen of.
-_PARTITIONS = 16
-
 _QUEUE = """
 LockDuration MaxSizeInMegabytes RequiresDuplicateDetection RequiresSession
 DefaultMessageTimeToLive DeadLetteringOnMessageExpiration
@@ -248,7 +245,11 @@ def _read_setting(name: str, text: str, codec: Codec) -> object:
 
 
 def write(
-    description: Description, runtime: Mapping[str, str], url: str, version: str
+    description: Description,
+    runtime: Mapping[str, str],
+    url: str,
+    version: str,
+    fragments: int = 0,
 ) -> str:
     """A whole description; `runtime` has the elements that are no settings, as XML.
 
@@ -264,7 +265,7 @@ def write(
         if codec is _TARGET:
             value = url + names.parse_address(value).text
         elif name == "MaxSizeInMegabytes":
-            value = shown_megabytes(description)
+            value = shown_megabytes(description, fragments)
         values[name] = codec[1](value)
     inner = "".join(
         values[name] if name == "CountDetails" else tag(name, values[name])
@@ -274,11 +275,10 @@ def write(
     return write_description(form.element, inner)
 
 
-def shown_megabytes(description: Description) -> int:
-    """The size that a client sees: a partitioned entity has that of all partitions."""
+def shown_megabytes(description: Description, fragments: int) -> int:
+    """The size that a client sees: that of all fragments of a partitioned entity."""
     assert not isinstance(description, SubscriptionDescription)
-    times = _PARTITIONS if description.enable_partitioning else 1
-    return description.max_size_in_megabytes * times
+    return description.max_size_in_megabytes * max(fragments, 1)
 
 
 def write_counts(counts: Mapping[str, int]) -> str:

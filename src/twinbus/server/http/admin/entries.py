@@ -15,7 +15,8 @@ from typing import Generic, TypeVar
 from twinbus import limits
 from twinbus.core.names import SubQueue
 from twinbus.core.rule import RuleDescription
-from twinbus.server.broker.directory.entities import Entity
+from twinbus.server.broker.directory.entity import Entity
+from twinbus.server.broker.directory.shards import Shards
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.http.admin import descriptions as admin_descriptions
 from twinbus.server.http.admin import rules as admin_rules
@@ -29,7 +30,6 @@ from twinbus.server.http.admin.xml import (
     tag,
     write_description,
 )
-from twinbus.store.base import Store
 
 Item = TypeVar("Item")
 
@@ -59,12 +59,16 @@ def entity_entry(
     created: bool = False,
 ) -> AtomEntry:
     """An entity; one that was just created comes without counts."""
-    runtime = _runtime(namespace.shards[entity.shard].store, entity)
+    runtime = _runtime(namespace.shards, entity)
     if created:
         del runtime["CountDetails"]
     authority = request.root.partition("://")[2]
     content = admin_descriptions.write(
-        entity.description, runtime, f"sb://{authority}", request.version
+        entity.description,
+        runtime,
+        f"sb://{authority}",
+        request.version,
+        len(entity.fragments),
     )
     path = entity.description.path
     return AtomEntry(
@@ -129,18 +133,18 @@ def _url(request: AdminRequest, path: str) -> str:
 # -- state ---------------------------------------------------------------------------
 
 
-def _runtime(store: Store, entity: Entity) -> dict[str, str]:
+def _runtime(shards: Shards, entity: Entity) -> dict[str, str]:
     """The elements of a description that are no settings, as XML."""
-    counts = _counts(store, entity)
+    counts = _counts(shards, entity)
     rules = entity.authorization_rules
     return {
-        "SizeInBytes": str(_size_bytes(store, entity)),
+        "SizeInBytes": str(_size_bytes(shards, entity)),
         "MessageCount": str(sum(counts.values())),
         "IsAnonymousAccessible": "false",
         "AuthorizationRules": write_rules(rules, entity.created_ms),
         "CreatedAt": moment(entity.created_ms),
         "UpdatedAt": moment(entity.updated_ms),
-        "AccessedAt": moment(store.counts(entity.id).accessed_ms),
+        "AccessedAt": moment(shards.counts(entity).accessed_ms),
         "CountDetails": admin_descriptions.write_counts(counts),
         "EntityAvailabilityStatus": "Available",
         "IsClientAffine": "false",
@@ -148,21 +152,21 @@ def _runtime(store: Store, entity: Entity) -> dict[str, str]:
     }
 
 
-def facts_of(store: Store, entity: Entity) -> Facts:
+def facts_of(shards: Shards, entity: Entity) -> Facts:
     """What a filter can ask about an entity: the same that its entry shows."""
     return Facts(
         entity.name,
         entity.created_ms,
         entity.updated_ms,
-        lambda: store.counts(entity.id).accessed_ms,
-        lambda: sum(_counts(store, entity).values()),
+        lambda: shards.counts(entity).accessed_ms,
+        lambda: sum(_counts(shards, entity).values()),
     )
 
 
-def _counts(store: Store, entity: Entity) -> dict[str, int]:
-    own = store.counts(entity.id)
-    dead = store.counts(entity.container(SubQueue.DEAD_LETTER))
-    transfer_dead = store.counts(entity.container(SubQueue.TRANSFER_DEAD_LETTER))
+def _counts(shards: Shards, entity: Entity) -> dict[str, int]:
+    own = shards.counts(entity)
+    dead = shards.counts(entity, SubQueue.DEAD_LETTER)
+    transfer_dead = shards.counts(entity, SubQueue.TRANSFER_DEAD_LETTER)
     return {
         "ActiveMessageCount": own.active + own.deferred,
         "DeadLetterMessageCount": dead.active + dead.deferred,
@@ -173,13 +177,11 @@ def _counts(store: Store, entity: Entity) -> dict[str, int]:
     }
 
 
-def _size_bytes(store: Store, entity: Entity) -> int:
+def _size_bytes(shards: Shards, entity: Entity) -> int:
     """What it holds with all below it; a topic's quota is for its subscriptions."""
-    own = sum(
-        store.counts(entity.container(sub_queue)).size_bytes for sub_queue in SubQueue
-    )
+    own = sum(shards.counts(entity, each).size_bytes for each in SubQueue)
     below = entity.subscriptions.values()
-    return own + sum(_size_bytes(store, subscription) for subscription in below)
+    return own + sum(_size_bytes(shards, subscription) for subscription in below)
 
 
 def _topic_counts(entity: Entity) -> dict[str, str]:

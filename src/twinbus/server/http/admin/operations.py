@@ -20,7 +20,7 @@ from twinbus.core.entity import (
 from twinbus.core.names import EntityPath
 from twinbus.core.rule import DEFAULT_RULE_NAME, RuleDescription
 from twinbus.errors import ArgumentError, CallerError, EntityNotFound
-from twinbus.server.broker.directory.entities import Entity
+from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
 from twinbus.server.http.admin import descriptions as admin_descriptions
@@ -147,9 +147,7 @@ def _entities(namespace: Namespace, request: AdminRequest) -> list[Entity]:
         everything = namespace.shards.entities()
         found = [entity for entity in everything if entity.kind == wanted]
     shards = namespace.shards
-    found = [
-        one for one in found if request.wanted(facts_of(shards[one.shard].store, one))
-    ]
+    found = [one for one in found if request.wanted(facts_of(shards, one))]
     return sorted(found, key=lambda entity: entity.key)
 
 
@@ -205,7 +203,7 @@ def _update(namespace: Namespace, request: AdminRequest, turn: Turn) -> AdminRep
         )
     _check_match(request, entity)
     old = entity.description
-    description = _changed(old, given)
+    description = _changed(entity, given)
     _check_forwards(namespace, request, old, description)
     namespace.entities.update(description, turn)
     return _entry(200, entity_entry(namespace, request, entity))
@@ -271,14 +269,17 @@ def _described(
     return kind(target.entity, **settings, authorization_rules=rules)
 
 
-def _changed(old: Description, given: GivenDescription) -> Description:
+def _changed(entity: Entity, given: GivenDescription) -> Description:
     """The description of an entity that is to be changed: the old one's name."""
+    old = entity.description
     kept = {name: getattr(old, name) for name in _KEPT if hasattr(old, name)}
     settings: dict[str, Any] = {**kept, **given.settings}
     if isinstance(old, SubscriptionDescription):
         return SubscriptionDescription(old.topic_name, old.name, **settings)
     # Clients send back what they were shown.
-    if settings.get("max_size_in_megabytes") == shown_megabytes(old):
+    if settings.get("max_size_in_megabytes") == shown_megabytes(
+        old, len(entity.fragments)
+    ):
         settings["max_size_in_megabytes"] = old.max_size_in_megabytes
     rules = admin_descriptions.complete_rules(
         given.authorization_rules, old.authorization_rules

@@ -112,11 +112,16 @@ class AdminExchange(Exchange):
         path = self._target.path
         if self._method != "PUT":
             host = host_of(self.host, path)
-            return _response(await host.run(Administer(request)))
-        body = await self.body()
-        described = dataclasses.replace(request, description=read_description(body))
-        with host_for_new(self.host, path) as host:
-            return _response(await host.run(Administer(described), len(body)))
+            reply = await host.run(Administer(request))
+        else:
+            body = await self.body()
+            described = dataclasses.replace(request, description=read_description(body))
+            with host_for_new(self.host, path) as host:
+                reply = await host.run(Administer(described), len(body))
+        if self._method != "GET" and host.mover is not None:
+            # Other shards know of it before the client goes on.
+            await host.mover.settle(host)
+        return _response(reply)
 
     def refusal(self, error: TwinbusError) -> Response:
         """The answer that an error becomes, as the real service words it."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from twinbus import limits
 from twinbus.errors import BusyError, TwinbusError
 from twinbus.server.broker.commands import MessageWant, TakenMessages, Unlock
-from twinbus.server.broker.directory.entities import Entity
+from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.submissions import UNHEARD
 from twinbus.server.broker.turn import Room

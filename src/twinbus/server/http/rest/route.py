@@ -37,7 +37,7 @@ from twinbus.errors import (
 from twinbus.server.access.port import NamespacePort
 from twinbus.server.broker import answers
 from twinbus.server.broker.commands import Send
-from twinbus.server.broker.directory.entities import Entity
+from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.directory.placement import (
     get_entity,
     host_of,
