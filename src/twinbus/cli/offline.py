@@ -1,7 +1,8 @@
 """A namespace's data folder, opened while no server has it.
 
 Owns the options that name a folder and the transaction around a change. A change is
-made whole or not at all. While a server has the folder, everything here is refused: the
+made whole or not at all; a purge of everything and a reset are so in each shard. All
+shards must be there. While a server has the folder, everything here is refused: the
 server keeps a copy of its entities in memory and would not notice.
 """
 
@@ -10,17 +11,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from twinbus.cli.confirm import confirm, messages_text
+from twinbus.cli.output import entity_json
 from twinbus.clock import SystemClock
 from twinbus.errors import ConfigError, EntityNotFound
 
 if TYPE_CHECKING:
+    from twinbus.core.entity import Description
     from twinbus.core.names import EntityPath
     from twinbus.server.broker.directory.entity import Entity
+    from twinbus.server.broker.directory.shards import Shards
     from twinbus.server.broker.namespace import Namespace
     from twinbus.server.broker.turn import Turn
 
@@ -60,60 +64,97 @@ def namespace_folder(data: Path, name: str | None) -> Path:
 @contextmanager
 def opened(
     data: Path, name: str | None, *, make: bool = False
-) -> Iterator[tuple[Namespace, Turn]]:
-    """A namespace, and a turn of it that ends with the block."""
+) -> Iterator[tuple[Shards, Turn]]:
+    """The shards of a namespace, and a turn of all that ends with the block."""
     from twinbus.server.broker.directory import keys
     from twinbus.server.broker.turn import Turn
-    from twinbus.server.setup.namespaces import open_namespace
+    from twinbus.server.setup.namespaces import close_all, open_namespace
 
     if not (make and name):
         name = namespace_folder(data, name).name
-    namespace = open_namespace(data, name).first
-    store = namespace.store
+    shards, places = open_namespace(data, name)
     try:
-        store.begin()
-        try:
+        for place in places:
+            if place.problem is not None:
+                raise ConfigError(place.problem)
+        with _changing(shards):
             turn = Turn(SystemClock().now())
-            keys.ensure_root(store, turn.now.wall_ms)
-            yield namespace, turn
-            store.commit()
-        except BaseException:
-            store.rollback()
-            raise
+            wall_ms = turn.now.wall_ms
+            shards[0].change_rules(lambda store: keys.ensure_root(store, wall_ms), turn)
+            yield shards, turn
     finally:
-        store.close()
+        close_all(shards)
 
 
-def place_text(data: Path, namespace: Namespace) -> str:
+@contextmanager
+def _changing(shards: Shards) -> Iterator[None]:
+    """A transaction of each shard; all are committed, or all are undone."""
+    begun = []
+    try:
+        for shard in shards:
+            shard.store.begin()
+            begun.append(shard.store)
+        yield
+        while begun:
+            begun[0].commit()
+            begun.pop(0)
+    except BaseException:
+        for store in begun:
+            store.rollback()
+        raise
+
+
+def place_text(data: Path, shards: Shards) -> str:
     """Which namespace and where, for people."""
-    return f"namespace '{namespace.name}' in the folder {data}"
+    return f"namespace '{shards[0].name}' in the folder {data}"
 
 
-def count_at(namespace: Namespace, path: EntityPath) -> int:
+def shards_at(shards: Shards, path: EntityPath) -> list[Namespace]:
+    """The shards that have something at a path: that of an entity, or all."""
+    return list(shards) if path.is_namespace else [shards[shards.get(path).shard]]
+
+
+def count_at(shards: Shards, path: EntityPath) -> int:
     """How many messages there are at a path, in any state."""
     from twinbus.server.broker.directory.maintenance import containers_at
 
-    found = map(namespace.store.counts, containers_at(namespace, path))
-    return sum(one.active + one.deferred + one.scheduled for one in found)
+    return sum(
+        one.active + one.deferred + one.scheduled
+        for shard in shards_at(shards, path)
+        for one in map(shard.store.counts, containers_at(shard, path))
+    )
+
+
+def create_entity(shards: Shards, description: Description, turn: Turn) -> Entity:
+    """Create an entity: a subscription where its topic is, others in any shard."""
+    topic = shards.find(description.path.entity_key)
+    number = shards.place() if topic is None else topic.shard
+    return shards[number].entities.create(description, turn.now.wall_ms)
 
 
 def delete_entity(
     data: Path, name: str | None, path: EntityPath, kind: str, *, yes: bool
 ) -> str:
     """Delete the entity of that kind, once confirmed; returns its path."""
-    with opened(data, name) as (namespace, turn):
-        found = find(namespace, path, kind).path
-        count = messages_text(count_at(namespace, found))
-        where = place_text(data, namespace)
+    with opened(data, name) as (shards, turn):
+        entity = find(shards, path, kind)
+        found = entity.path
+        count = messages_text(count_at(shards, found))
+        where = place_text(data, shards)
         what = f"delete the {kind} '{found.text}' with {count} from {where}"
         confirm(what, found.subscription or found.entity, yes=yes)
-        namespace.delete(found, turn)
+        shards[entity.shard].delete(found, turn)
     return path.text
 
 
-def find(namespace: Namespace, path: EntityPath, kind: str) -> Entity:
+def find(shards: Shards, path: EntityPath, kind: str) -> Entity:
     """The entity at that path, which must be of that kind."""
-    entity = namespace.entities.get(path)
+    entity = shards.get(path)
     if entity.kind != kind:
         raise EntityNotFound(f"{kind} {path.text}")
     return entity
+
+
+def described(shards: Shards, entity: Entity) -> dict[str, Any]:
+    """An entity with its counts, to be shown."""
+    return entity_json(entity, shards[entity.shard].store)

@@ -163,8 +163,9 @@ def create(
         show(_shown(_remote_rule(remote, name, "listKeys", None), host), as_json)
         return
     rule = AuthorizationRule(name, rights, new_key(), new_key())
-    with opened(data, namespace, make=True) as (place, turn):
-        add_rule(place.store, rule, turn.now.wall_ms)
+    with opened(data, namespace, make=True) as (shards, turn):
+        wall_ms = turn.now.wall_ms
+        shards[0].change_rules(lambda store: add_rule(store, rule, wall_ms), turn)
     show(_shown(rule, host), as_json)
 
 
@@ -192,11 +193,13 @@ def regenerate(
         body = {"keyType": f"{which.title()}Key"}
         rule = _remote_rule(remote, name, "regenerateKeys", body)
     else:
-        with opened(data, namespace) as (place, turn):
-            find_rule(place.rules, name)
-            confirm(f"{what} {place_text(data, place)}", name, yes=yes)
-            rule = regenerate_key(
-                place.store, name, turn.now.wall_ms, secondary=secondary
+        with opened(data, namespace) as (shards, turn):
+            find_rule(shards[0].rules, name)
+            confirm(f"{what} {place_text(data, shards)}", name, yes=yes)
+            wall_ms = turn.now.wall_ms
+            rule = shards[0].change_rules(
+                lambda store: regenerate_key(store, name, wall_ms, secondary=secondary),
+                turn,
             )
     show(_shown(rule, host), as_json)
 
@@ -221,8 +224,11 @@ def delete(
         confirm(f"{what} {remote}", name, yes=yes)
         remote.ask("DELETE", _path(name))
     else:
-        with opened(data, namespace) as (place, turn):
-            find_rule(place.rules, name)
-            confirm(f"{what} {place_text(data, place)}", name, yes=yes)
-            delete_rule(place.store, name, turn.now.wall_ms)
+        with opened(data, namespace) as (shards, turn):
+            find_rule(shards[0].rules, name)
+            confirm(f"{what} {place_text(data, shards)}", name, yes=yes)
+            wall_ms = turn.now.wall_ms
+            shards[0].change_rules(
+                lambda store: delete_rule(store, name, wall_ms), turn
+            )
     show({"deleted": name}, as_json)

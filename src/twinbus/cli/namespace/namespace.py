@@ -20,6 +20,7 @@ from twinbus.cli.offline import (
     count_at,
     opened,
     place_text,
+    shards_at,
 )
 from twinbus.cli.output import Json, show
 from twinbus.cli.remote import CaFile, Running, Url, reach
@@ -66,12 +67,13 @@ def purge(
         below = "".join(f"/{quote(part)}" for part in target.text.split("/") if part)
         show(remote.ask("POST", f"{below}/$purge"), as_json)
         return
-    with opened(data, namespace) as (place, turn):
-        count = messages_text(count_at(place, target))
+    with opened(data, namespace) as (shards, turn):
+        count = messages_text(count_at(shards, target))
         what = f"'{target.text}'" if path else "all entities"
-        what = f"delete {count} of {what} in {place_text(data, place)}"
-        confirm(what, target.text or place.name, yes=yes)
-        purged = maintenance.purge(place, target, turn)
+        what = f"delete {count} of {what} in {place_text(data, shards)}"
+        confirm(what, target.text or shards[0].name, yes=yes)
+        found = shards_at(shards, target)
+        purged = sum(maintenance.purge(each, target, turn) for each in found)
     show({"purged": purged}, as_json)
 
 
@@ -103,13 +105,13 @@ def reset(
         confirm(f"delete all entities and messages of {remote}", remote.name, yes=yes)
         show(remote.ask("POST", "/$reset"), as_json)
         return
-    with opened(data, namespace) as (place, turn):
-        wanted = _wanted(config, place.name)
-        count = messages_text(count_at(place, parse_address("")))
-        what = f"delete all {len(place.entities)} entities with {count}"
-        confirm(f"{what} of {place_text(data, place)}", place.name, yes=yes)
-        deleted = maintenance.reset(place, wanted, turn)
-        made = len(place.entities)
+    with opened(data, namespace) as (shards, turn):
+        wanted = _wanted(config, shards[0].name)
+        count = messages_text(count_at(shards, parse_address("")))
+        what = f"delete all {len(list(shards.entities()))} entities with {count}"
+        confirm(f"{what} of {place_text(data, shards)}", shards[0].name, yes=yes)
+        deleted = maintenance.reset(shards[0], wanted, turn)
+        made = len(list(shards.entities()))
     show({"deleted": deleted, "made": made}, as_json)
 
 

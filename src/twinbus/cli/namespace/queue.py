@@ -12,11 +12,13 @@ from twinbus.cli.offline import (
     DATA,
     Data,
     NamespaceName,
+    create_entity,
     delete_entity,
+    described,
     find,
     opened,
 )
-from twinbus.cli.output import Json, entity_json, show, show_all
+from twinbus.cli.output import Json, show, show_all
 from twinbus.core.entity import QueueDescription
 from twinbus.core.names import EntityPath
 
@@ -40,9 +42,9 @@ def create(
     **settings: Any,
 ) -> None:
     """Create a queue."""
-    with opened(data, namespace, make=True) as (place, turn):
-        entity = place.entities.create(queue_from(name, settings), turn.now.wall_ms)
-        result = entity_json(entity, place.store)
+    with opened(data, namespace, make=True) as (shards, turn):
+        entity = create_entity(shards, queue_from(name, settings), turn)
+        result = described(shards, entity)
     show(result, as_json)
 
 
@@ -53,9 +55,9 @@ def list_all(
     as_json: Json = False,
 ) -> None:
     """List the queues with their counts."""
-    with opened(data, namespace) as (place, _):
-        found = [entity for entity in place.entities if entity.kind == "queue"]
-        results = [entity_json(entity, place.store) for entity in found]
+    with opened(data, namespace) as (shards, _):
+        found = [entity for entity in shards.entities() if entity.kind == "queue"]
+        results = [described(shards, entity) for entity in found]
     show_all(sorted(results, key=lambda one: one["name"].lower()), _COLUMNS, as_json)
 
 
@@ -67,9 +69,9 @@ def show_one(
     as_json: Json = False,
 ) -> None:
     """Show the settings and counts of a queue."""
-    with opened(data, namespace) as (place, _):
-        entity = find(place, EntityPath(name), "queue")
-        result = entity_json(entity, place.store)
+    with opened(data, namespace) as (shards, _):
+        entity = find(shards, EntityPath(name), "queue")
+        result = described(shards, entity)
     show(result, as_json)
 
 
@@ -83,11 +85,12 @@ def update(
     **settings: Any,
 ) -> None:
     """Change settings of a queue; the others stay as they are."""
-    with opened(data, namespace) as (place, turn):
-        old = find(place, EntityPath(name), "queue").description
-        assert isinstance(old, QueueDescription)
-        new = changed_by(old, queue_from(name, settings), settings)
-        result = entity_json(place.entities.update(new, turn), place.store)
+    with opened(data, namespace) as (shards, turn):
+        old = find(shards, EntityPath(name), "queue")
+        assert isinstance(old.description, QueueDescription)
+        new = changed_by(old.description, queue_from(name, settings), settings)
+        entity = shards[old.shard].entities.update(new, turn)
+        result = described(shards, entity)
     show(result, as_json)
 
 

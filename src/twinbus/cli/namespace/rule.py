@@ -106,10 +106,10 @@ def create(
     _check_sql("--sql", "filter", sql)
     _check_sql("--action", "action", action)
     rule = rule_from({"name": name, "filter": condition, "action": action})
-    with opened(data, namespace) as (place, turn):
-        entity = find(place, EntityPath(topic, subscription), "subscription")
+    with opened(data, namespace) as (shards, turn):
+        entity = find(shards, EntityPath(topic, subscription), "subscription")
         rule = dataclasses.replace(rule, created_at_ms=turn.now.wall_ms)
-        place.entities.add_rule(entity, rule, turn.now.wall_ms)
+        shards[entity.shard].entities.add_rule(entity, rule, turn.now.wall_ms)
     show(rule_json(rule), as_json)
 
 
@@ -132,10 +132,10 @@ def update(
     _check_sql("--sql", "filter", sql)
     _check_sql("--action", "action", action)
     rule = rule_from({"name": name, "filter": condition, "action": action})
-    with opened(data, namespace) as (place, turn):
-        entity = find(place, EntityPath(topic, subscription), "subscription")
+    with opened(data, namespace) as (shards, turn):
+        entity = find(shards, EntityPath(topic, subscription), "subscription")
         rule = dataclasses.replace(rule, created_at_ms=turn.now.wall_ms)
-        place.entities.replace_rule(entity, rule, turn.now.wall_ms)
+        shards[entity.shard].entities.replace_rule(entity, rule, turn.now.wall_ms)
     show(rule_json(rule), as_json)
 
 
@@ -148,8 +148,8 @@ def list_all(
     as_json: Json = False,
 ) -> None:
     """List the rules of a subscription."""
-    with opened(data, namespace) as (place, _):
-        entity = find(place, EntityPath(topic, subscription), "subscription")
+    with opened(data, namespace) as (shards, _):
+        entity = find(shards, EntityPath(topic, subscription), "subscription")
         results = [rule_json(rule.description) for rule in entity.rules.values()]
     show_all(results, ("name", "filter", "action"), as_json)
 
@@ -164,8 +164,8 @@ def show_one(
     as_json: Json = False,
 ) -> None:
     """Show a rule."""
-    with opened(data, namespace) as (place, _):
-        entity = find(place, EntityPath(topic, subscription), "subscription")
+    with opened(data, namespace) as (shards, _):
+        entity = find(shards, EntityPath(topic, subscription), "subscription")
         rule = _find_rule(entity, name)
     show(rule_json(rule), as_json)
 
@@ -181,10 +181,10 @@ def delete(
     as_json: Json = False,
 ) -> None:
     """Delete a rule; a subscription without rules gets no messages."""
-    with opened(data, namespace) as (place, turn):
-        entity = find(place, EntityPath(topic, subscription), "subscription")
+    with opened(data, namespace) as (shards, turn):
+        entity = find(shards, EntityPath(topic, subscription), "subscription")
         rule = _find_rule(entity, name)
         what = f"delete the rule '{rule.name}' of '{entity.name}'"
-        confirm(f"{what} from {place_text(data, place)}", rule.name, yes=yes)
-        place.entities.remove_rule(entity, name, turn.now.wall_ms)
+        confirm(f"{what} from {place_text(data, shards)}", rule.name, yes=yes)
+        shards[entity.shard].entities.remove_rule(entity, name, turn.now.wall_ms)
     show({"deleted": f"{entity.name}/Rules/{name}"}, as_json)

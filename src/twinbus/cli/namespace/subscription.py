@@ -12,11 +12,13 @@ from twinbus.cli.offline import (
     DATA,
     Data,
     NamespaceName,
+    create_entity,
     delete_entity,
+    described,
     find,
     opened,
 )
-from twinbus.cli.output import Json, entity_json, show, show_all
+from twinbus.cli.output import Json, show, show_all
 from twinbus.core.entity import SubscriptionDescription
 from twinbus.core.names import EntityPath
 
@@ -42,11 +44,9 @@ def create(
     **settings: Any,
 ) -> None:
     """Create a subscription."""
-    with opened(data, namespace, make=True) as (place, turn):
-        entity = place.entities.create(
-            subscription_from(topic, name, settings), turn.now.wall_ms
-        )
-        result = entity_json(entity, place.store)
+    with opened(data, namespace, make=True) as (shards, turn):
+        entity = create_entity(shards, subscription_from(topic, name, settings), turn)
+        result = described(shards, entity)
     show(result, as_json)
 
 
@@ -58,9 +58,9 @@ def list_all(
     as_json: Json = False,
 ) -> None:
     """List the subscriptions with their counts."""
-    with opened(data, namespace) as (place, _):
-        found = find(place, EntityPath(topic), "topic").subscriptions.values()
-        results = [entity_json(entity, place.store) for entity in found]
+    with opened(data, namespace) as (shards, _):
+        found = find(shards, EntityPath(topic), "topic").subscriptions.values()
+        results = [described(shards, entity) for entity in found]
     show_all(sorted(results, key=lambda one: one["name"].lower()), _COLUMNS, as_json)
 
 
@@ -73,9 +73,9 @@ def show_one(
     as_json: Json = False,
 ) -> None:
     """Show the settings and counts of a subscription."""
-    with opened(data, namespace) as (place, _):
-        entity = find(place, EntityPath(topic, name), "subscription")
-        result = entity_json(entity, place.store)
+    with opened(data, namespace) as (shards, _):
+        entity = find(shards, EntityPath(topic, name), "subscription")
+        result = described(shards, entity)
     show(result, as_json)
 
 
@@ -90,11 +90,14 @@ def update(
     **settings: Any,
 ) -> None:
     """Change settings of a subscription; the others stay."""
-    with opened(data, namespace) as (place, turn):
-        old = find(place, EntityPath(topic, name), "subscription").description
-        assert isinstance(old, SubscriptionDescription)
-        new = changed_by(old, subscription_from(topic, name, settings), settings)
-        result = entity_json(place.entities.update(new, turn), place.store)
+    with opened(data, namespace) as (shards, turn):
+        old = find(shards, EntityPath(topic, name), "subscription")
+        assert isinstance(old.description, SubscriptionDescription)
+        new = changed_by(
+            old.description, subscription_from(topic, name, settings), settings
+        )
+        entity = shards[old.shard].entities.update(new, turn)
+        result = described(shards, entity)
     show(result, as_json)
 
 

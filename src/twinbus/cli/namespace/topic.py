@@ -12,11 +12,13 @@ from twinbus.cli.offline import (
     DATA,
     Data,
     NamespaceName,
+    create_entity,
     delete_entity,
+    described,
     find,
     opened,
 )
-from twinbus.cli.output import Json, entity_json, show, show_all
+from twinbus.cli.output import Json, show, show_all
 from twinbus.core.entity import TopicDescription
 from twinbus.core.names import EntityPath
 
@@ -40,9 +42,9 @@ def create(
     **settings: Any,
 ) -> None:
     """Create a topic."""
-    with opened(data, namespace, make=True) as (place, turn):
-        entity = place.entities.create(topic_from(name, settings), turn.now.wall_ms)
-        result = entity_json(entity, place.store)
+    with opened(data, namespace, make=True) as (shards, turn):
+        entity = create_entity(shards, topic_from(name, settings), turn)
+        result = described(shards, entity)
     show(result, as_json)
 
 
@@ -53,9 +55,9 @@ def list_all(
     as_json: Json = False,
 ) -> None:
     """List the topics with their counts."""
-    with opened(data, namespace) as (place, _):
-        found = [entity for entity in place.entities if entity.kind == "topic"]
-        results = [entity_json(entity, place.store) for entity in found]
+    with opened(data, namespace) as (shards, _):
+        found = [entity for entity in shards.entities() if entity.kind == "topic"]
+        results = [described(shards, entity) for entity in found]
     show_all(sorted(results, key=lambda one: one["name"].lower()), _COLUMNS, as_json)
 
 
@@ -67,9 +69,9 @@ def show_one(
     as_json: Json = False,
 ) -> None:
     """Show the settings and counts of a topic."""
-    with opened(data, namespace) as (place, _):
-        entity = find(place, EntityPath(name), "topic")
-        result = entity_json(entity, place.store)
+    with opened(data, namespace) as (shards, _):
+        entity = find(shards, EntityPath(name), "topic")
+        result = described(shards, entity)
     show(result, as_json)
 
 
@@ -83,11 +85,12 @@ def update(
     **settings: Any,
 ) -> None:
     """Change settings of a topic; the others stay as they are."""
-    with opened(data, namespace) as (place, turn):
-        old = find(place, EntityPath(name), "topic").description
-        assert isinstance(old, TopicDescription)
-        new = changed_by(old, topic_from(name, settings), settings)
-        result = entity_json(place.entities.update(new, turn), place.store)
+    with opened(data, namespace) as (shards, turn):
+        old = find(shards, EntityPath(name), "topic")
+        assert isinstance(old.description, TopicDescription)
+        new = changed_by(old.description, topic_from(name, settings), settings)
+        entity = shards[old.shard].entities.update(new, turn)
+        result = described(shards, entity)
     show(result, as_json)
 
 

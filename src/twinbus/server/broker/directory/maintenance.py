@@ -80,9 +80,10 @@ def purge_some(
 def reset(namespace: Namespace, config: NamespaceConfig, turn: Turn) -> int:
     """Forget all entities with everything in them, and make the configured ones.
 
-    Returns how many were there. For a namespace with one shard.
+    Returns how many were there. Changes all shards in one turn, so with several of them
+    no host may run.
     """
-    deleted = delete_all(namespace, turn)
+    deleted = sum(delete_all(shard, turn) for shard in namespace.shards)
     provision(namespace, config, turn)
     return deleted
 

@@ -33,12 +33,15 @@ _FORWARDS = ("forward_to", "forward_dead_lettered_messages_to")
 
 
 def provision(namespace: Namespace, config: NamespaceConfig, turn: Turn) -> None:
-    """Bring a namespace with one shard to what its configuration says.
+    """Bring all shards of a namespace to what its configuration says, in one turn.
 
     `ConfigError` names the entity that cannot become what the file wants.
     """
-    made = create_missing(namespace, config, turn)
-    bring_up(namespace, config, made, turn)
+    shards = namespace.shards
+    parts = list(zip(shards, plan(shards, config), strict=True))
+    made = [create_missing(shard, part, turn) for shard, part in parts]
+    for (shard, part), new in zip(parts, made, strict=True):
+        bring_up(shard, part, new, turn)
 
 
 def plan(shards: Shards, config: NamespaceConfig) -> list[NamespaceConfig]:
