@@ -8,6 +8,7 @@ from time import monotonic
 from twinbus import limits
 from twinbus.clock import Now
 from twinbus.store.base import Record
+from twinbus.store.shards import open_shards
 from twinbus.store.sqlite.checking import check_store, check_stores
 from twinbus.store.sqlite.file import FILE_NAME
 from twinbus.store.sqlite.store import SqliteStore
@@ -37,6 +38,22 @@ def test_a_damaged_page_is_found_while_the_store_is_open(tmp_path: Path) -> None
     assert (before["sound"], before["problems"]) == (True, [])
     assert after["sound"] is False
     assert after["problems"]
+
+
+def test_a_shard_elsewhere_is_checked_once(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    folders = [tmp_path / "a" / "x", tmp_path / "b" / "x"]
+    for shard in open_shards(tmp_path / "data" / "contoso", None, folders):
+        assert shard.store is not None
+        shard.store.close()
+
+    found = check_stores(tmp_path / "data", 10)
+
+    links = [tmp_path / "data" / "contoso" / f"shard-{number}" for number in (0, 1)]
+    assert [one["file"] for one in found] == [str(link / FILE_NAME) for link in links]
+    assert all(one["sound"] for one in found)
+    assert len(check_stores(tmp_path, 10)) == 2
 
 
 def test_a_check_ends_at_its_time(tmp_path: Path) -> None:

@@ -24,7 +24,10 @@ _SOUND = ["ok"]
 def check_stores(data: Path, seconds_max: float) -> list[dict[str, Any]]:
     """Check every store below a data folder, all of them within that time."""
     until = monotonic() + seconds_max
-    return [check_store(file, until) for file in sorted(data.rglob(FILE_NAME))]
+    # Shards elsewhere have a link, which `**` does not follow.
+    found = [*data.glob(f"*/*/{FILE_NAME}"), *data.rglob(FILE_NAME)]
+    files = {file.resolve(): file for file in found}
+    return [check_store(file, until) for file in sorted(files.values())]
 
 
 def check_store(file: Path, until: float) -> dict[str, Any]:
