@@ -99,6 +99,9 @@ READ_WORK_OF_EVENT = 20
 # The attach of a link takes 0.15 ms. A round trip of another client waits for some
 # twenty goes of a connection that attaches many, which are 3 ms each.
 READ_WORK_OF_ATTACH = 50
+# Links of a connection that is gone which are closed before others have their go, and
+# up to a session more; some 3 ms.
+LINKS_CLOSED_PER_GO_MAX = 200
 # Frames in a row that say nothing to the server, such as heartbeats or the beginnings
 # of large messages, before it is asked whether others should have their go.
 QUIET_FRAMES_MAX = 50

@@ -155,15 +155,20 @@ class Engine:
     def forget_all(self) -> None:
         """The connection is over: let go of all that was held for the peer."""
         for session in self.sessions.values():
-            session.forget_all()
-            session.links.clear()
-            session.links_by_peer.clear()
-            session.unsettled.clear()
-            session.on_unblocked.clear()
+            self.forget(session)
         self.sessions.clear()
         self.sessions_by_peer.clear()
         self.on_unblocked.clear()
         self.link_count = self.attach_bytes = 0
+
+    @staticmethod
+    def forget(session: Session) -> None:
+        """Let go of what a session holds, of a connection that is over."""
+        session.forget_all()
+        session.links.clear()
+        session.links_by_peer.clear()
+        session.unsettled.clear()
+        session.on_unblocked.clear()
 
     def heartbeat(self) -> None:
         """Show the peer that we are alive."""

@@ -6,6 +6,7 @@ Counts what one read and one go of the loop do. No test here looks at a clock.
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -19,9 +20,10 @@ from twinbus.server.access.port import NamespacePort
 from twinbus.server.amqp.replies import ReplyNode, reply_node
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
-from twinbus.wire.events import Attached, Ended
+from twinbus.wire.codec import decode
+from twinbus.wire.events import Attached, Delivered, Ended
 from twinbus.wire.frames import HEARTBEAT, encode_frame
-from twinbus.wire.link import Link
+from twinbus.wire.link import Link, LinkState
 from twinbus.wire.performatives import (
     SND_SETTLED,
     Attach,
@@ -207,6 +209,101 @@ async def test_what_was_read_before_the_socket_went_is_taken_in(
 
     await until(lambda: not port.connections)
     assert await count_messages(server) == count
+
+
+# -- the end of a connection with many links -------------------------------------------
+
+
+async def with_receivers(client: NearClient, count: int) -> list[Link]:
+    """So many links to receive on, ten to a session, each with credit."""
+    links = []
+    for number in range(count):
+        if number % 10 == 0:
+            session = client.session()
+            await until(client.transport.is_reading)
+        links.append(client.receiver(session, "q"))
+        client.talk()
+        links[-1].grant(1)
+        client.talk()
+        await until(client.transport.is_reading)
+    return links
+
+
+def owned(client: NearClient) -> int:
+    """Consumers that the host knows of the client and of others."""
+    return len(client.connection.host._consumers)
+
+
+async def test_the_links_of_a_connection_that_is_gone_are_closed_in_goes(
+    port: NamespacePort, client: NearClient
+) -> None:
+    most = limits.LINKS_CLOSED_PER_GO_MAX
+    await with_receivers(client, 3 * most)
+    sessions = list(client.connection.engine.sessions.values())
+
+    client.connection.connection_lost(None)
+
+    assert not port.connections
+    # Nothing is taken for those that are left, and what was taken goes back.
+    assert client.connection.room.closed
+    states = {link.state for each in sessions for link in each.links.values()}
+    assert states == {LinkState.DETACHED}
+    assert owned(client) >= 2 * most
+    goes = 1
+    while owned(client):
+        before = owned(client)
+        await asyncio.sleep(0)
+        assert before - owned(client) <= most
+        goes += 1
+    assert goes >= 3
+    await until(lambda: not port.memory.by_address)
+
+
+async def receive_one(client: NearClient) -> Delivered:
+    session = client.session()
+    link = client.receiver(session, "q")
+    client.talk()
+    link.grant(1)
+    client.say()
+
+    def is_there() -> bool:
+        client.hear()
+        return any(each.link is link for each in client.heard(Delivered))
+
+    await until(is_there)
+    return client.heard(Delivered)[-1]
+
+
+@pytest.mark.parametrize("when", ["before the turn", "in the turn"])
+async def test_a_connection_that_is_gone_takes_no_message_from_others(
+    server: RawServer, client: NearClient, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    monkeypatch.setattr(limits, "LINKS_CLOSED_PER_GO_MAX", 1)
+    await with_receivers(client, 300)
+    other = NearClient.connect(server.ports["contoso"])
+    sender = other.sender(other.session(), "q")
+    other.talk()
+    await count_messages(server)
+    store, may_commit = server.host.namespace.store, threading.Event()
+    commit = store.commit
+
+    def commit_later() -> None:
+        assert may_commit.wait(10)
+        commit()
+
+    store.commit = commit_later  # type: ignore[method-assign]
+    sender.send(MESSAGE, b"t")
+    other.say()
+    turns = server.host.turns
+    if when == "in the turn":
+        await until(lambda: server.host.turns > turns)
+
+    client.connection.connection_lost(None)
+    may_commit.set()
+
+    delivery = await receive_one(other)
+    header, _ = decode(delivery.payload)
+    assert header.value[4] == 0, "it was delivered before"
 
 
 # -- the number of links ---------------------------------------------------------------

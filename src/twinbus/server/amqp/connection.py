@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from typing import cast
 
 from twinbus import limits
@@ -49,6 +50,7 @@ from twinbus.wire.performatives import (
     Received,
     TransactionalState,
 )
+from twinbus.wire.session import Session
 
 log = logging.getLogger("twinbus.connection")
 
@@ -94,6 +96,8 @@ class ServerConnection(asyncio.Protocol):
         self._crowded = False
         # The socket is gone.
         self._lost = False
+        # Sessions whose links are still to be closed, once the connection is over.
+        self._ending: deque[Session] | None = None
         self._trusted = False
         self._bytes_before_claim = 0
         self._received_at = self._loop.time()
@@ -218,10 +222,29 @@ class ServerConnection(asyncio.Protocol):
 
     def _close_links(self) -> None:
         """Nothing more is taken for a client that could not be told of it."""
-        for session in list(self.engine.sessions.values()):
+        if self._ending is not None:
+            return
+        self._ending = deque(self.engine.sessions.values())
+        self.room.closed = True
+        # What a turn in hand has taken for a link that is not attached goes back.
+        for session in self._ending:
+            session.forget_all()
+        self._close_some()
+
+    def _close_some(self) -> None:
+        """Close some of the links, and let other clients in between."""
+        assert self._ending is not None
+        left = limits.LINKS_CLOSED_PER_GO_MAX
+        while self._ending and left > 0:
+            session = self._ending.popleft()
+            left -= 1 + len(session.links)
             for link in list(session.links.values()):
                 self.close_link(link)
-        # Not left to the garbage collector, which comes late.
+            # Not left to the garbage collector, which comes late.
+            self.engine.forget(session)
+        if self._ending:
+            self._loop.call_soon(self._close_some)
+            return
         self.engine.forget_all()
         self.transactions.forget_all()
         if self._account is not None:
@@ -251,7 +274,7 @@ class ServerConnection(asyncio.Protocol):
         blocked = self.engine.blocked_bytes > limits.STAGE_BYTES_MAX
         if blocked:
             self.engine.on_unblocked[self.check_room] = None
-        room.closed = blocked or self.congested
+        room.closed = blocked or self.congested or self._ending is not None
         if not room.closed and room.passed_over:
             waiting, room.passed_over = room.passed_over, {}
             for shard, container in list(waiting):
