@@ -407,8 +407,14 @@ ROWS_OF_POSTPONED = 8
 # 500 deliveries, which are one command, are copied to three subscriptions.
 COPIES_AT_ONCE = 4
 SMALL_TOPIC_WORK_MAX = 2 * TURN_WORK_MAX
-# Deliveries of a link that are one command: a turn ends between commands.
+# Deliveries of a link that are one command, when they are sent and when they are
+# settled: a turn ends between commands.
 SEND_DELIVERIES_MAX = 500
+COMPLETED_DELIVERIES_MAX = 500
+# ... with another outcome than accepted. Each of them is applied alone, in the time of
+# some rows.
+SETTLED_DELIVERIES_MAX = 100
+ROWS_OF_OUTCOME = 8
 # Messages that a turn takes for the only consumer of a container, and for each of many:
 # a share small enough that all get some.
 SHARE_ALONE_MESSAGES = 1000

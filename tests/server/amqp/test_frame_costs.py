@@ -23,11 +23,13 @@ from twinbus.clock import Now, SystemClock
 from twinbus.core.entity import QueueDescription
 from twinbus.server.access.port import NamespacePort
 from twinbus.server.broker.directory.config import NamespaceConfig
-from twinbus.wire.events import Attached, Delivered
+from twinbus.wire.events import Answered, Attached, Delivered
 from twinbus.wire.frames import encode_frame
 from twinbus.wire.link import Link
 from twinbus.wire.performatives import (
+    Accepted,
     Flow,
+    Modified,
     Source,
     Transfer,
 )
@@ -236,6 +238,41 @@ async def test_a_disposition_over_many_deliveries_counts_as_work(
         await asyncio.sleep(0)
         goes += 1
     assert goes == 10
+
+
+@pytest.mark.parametrize(
+    ("state", "most"),
+    [
+        (Accepted(), limits.COMPLETED_DELIVERIES_MAX),
+        (Modified(delivery_failed=True), limits.SETTLED_DELIVERIES_MAX),
+    ],
+    ids=["accepted", "modified"],
+)
+async def test_a_disposition_over_many_deliveries_is_divided(
+    server: RawServer, client: NearClient, state: Any, most: int
+) -> None:
+    session = client.session()
+    await delivered(server, client, session, 1200)
+    first = client.heard(Delivered)[-1].delivery_id - 1199
+    client.engine.take()
+    client.events.clear()
+    session.dispose(first, first + 1199, False, state)
+
+    client.say()
+
+    commands: list[Any] = [each.command for each in server.host._pending]
+    counts = [sum(len(locks) for _, locks in each.items) for each in commands]
+    assert max(counts) == most
+    assert sum(counts) == 1200
+
+    def answered() -> list[int]:
+        client.hear()
+        ranges = [range(each.first, each.last + 1) for each in client.heard(Answered)]
+        return [number for each in ranges for number in each]
+
+    await until(lambda: len(answered()) == 1200)
+    assert answered() == list(range(first, first + 1200))
+    assert {type(each.state) for each in client.heard(Answered)} == {type(state)}
 
 
 async def test_the_rights_of_links_are_checked_once_for_all_that_need_the_same(

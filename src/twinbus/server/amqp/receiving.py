@@ -39,7 +39,7 @@ from twinbus.store.base import (
 from twinbus.wire.events import Disposed, Unsettled
 from twinbus.wire.link import Link, LinkState
 from twinbus.wire.message.rendering import render_locked
-from twinbus.wire.performatives import Released
+from twinbus.wire.performatives import Accepted, Released
 
 if TYPE_CHECKING:
     from twinbus.server.amqp.connection import ServerConnection
@@ -97,19 +97,30 @@ class ReceiveNode(Node):
         self.connection.unsettled += more
 
     def on_disposed(self, event: Disposed) -> None:
-        """The client settles deliveries."""
-        submission = self._submission
-        if submission is None or submission.taken:
-            by_session = self.entity.requires_session
-            by_session = by_session and not is_sub_queue(self.container)
-            self._settle = Settle(self.container, by_session, self.grant)
-            self._reply = SettleReply(self)
-            self._add(event)
-            self._submission = self.host.submit(
-                self._settle, self._reply, owner=self.connection
-            )
-        else:
-            self._add(event)
+        """The client settles deliveries; very many are several commands."""
+        most = limits.SETTLED_DELIVERIES_MAX
+        if type(event.state) is Accepted:
+            most = limits.COMPLETED_DELIVERIES_MAX
+        waiting = event.deliveries
+        while waiting:
+            submission = self._submission
+            is_full = len(self._reply.ids) >= most
+            is_new = submission is None or submission.taken or is_full
+            if is_new:
+                self._settle = Settle(self.container, self._by_session, self.grant)
+                self._reply = SettleReply(self)
+            room = most - len(self._reply.ids)
+            self._add(event._replace(deliveries=waiting[:room]))
+            waiting = waiting[room:]
+            if is_new:
+                self._submission = self.host.submit(
+                    self._settle, self._reply, owner=self.connection
+                )
+
+    @property
+    def _by_session(self) -> bool:
+        """Whether locks belong to a session's."""
+        return self.entity.requires_session and not is_sub_queue(self.container)
 
     def _add(self, event: Disposed) -> None:
         locks = [delivery.cookie for delivery in event.deliveries]

@@ -1,13 +1,15 @@
 """Settlement: what clients decide about deliveries, and the answers they get.
 
-All dispositions of a link between two turns form one command. The answer repeats the
-kind of outcome that the client sent, as the SDKs expect, or rejects with the reason.
+Dispositions of a link between two turns form one command, or several if they are very
+many. The answer repeats the kind of outcome that the client sent, as the SDKs expect,
+or rejects with the reason.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from twinbus import limits
 from twinbus.errors import LockLost, SessionLockLost, StoreFault, TwinbusError
 from twinbus.server.amqp.replies import rejected
 from twinbus.server.broker.turn import Turn, answerable
@@ -154,6 +156,7 @@ class Settle:
     def _settle(
         self, namespace: Namespace, turn: Turn, lock: Lock, outcome: Any
     ) -> Any:
+        turn.left -= limits.ROWS_OF_OUTCOME
         try:
             return settle_one(namespace, lock, outcome, turn)
         except StoreFault:
@@ -178,20 +181,20 @@ class Settle:
 class SettleReply:
     """The deliveries of one `Settle`, to be answered (`host.Reply`)."""
 
-    __slots__ = ("_ids", "_node", "_silent")
+    __slots__ = ("_node", "_silent", "ids")
 
     def __init__(self, node: ReceiveNode) -> None:
         self._node = node
-        self._ids: list[int] = []
+        self.ids: list[int] = []
         # Places of deliveries that the client has settled itself.
         self._silent: set[int] = set()
 
     def add(self, event: Disposed) -> None:
         """Take a disposition in."""
         if event.settled:
-            start = len(self._ids)
+            start = len(self.ids)
             self._silent.update(range(start, start + len(event.deliveries)))
-        self._ids += [delivery.delivery_id for delivery in event.deliveries]
+        self.ids += [delivery.delivery_id for delivery in event.deliveries]
 
     def done(self, states: list[Any]) -> None:
         """Answer ranges of deliveries that have the same state."""
@@ -210,7 +213,7 @@ class SettleReply:
         silent = self._silent
         first, last, before = 0, -1, None
         for place, (delivery_id, state) in enumerate(
-            zip(self._ids, states, strict=True)
+            zip(self.ids, states, strict=True)
         ):
             if silent and place in silent:
                 continue
@@ -227,4 +230,4 @@ class SettleReply:
     def failed(self, error: TwinbusError) -> None:
         """Nothing of it happened; the client may settle again through management."""
         state = rejected(error)
-        self.done([state for _ in self._ids])
+        self.done([state for _ in self.ids])
