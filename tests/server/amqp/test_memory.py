@@ -55,13 +55,13 @@ async def test_links_leave_less_room_for_unfinished_messages(
     client: NearClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = client.session()
-    links = 20 + client.connection.engine.link_count
+    links = 10 + client.connection.engine.link_count
     room = links * limits.LINK_BYTES + 2 * limits.SESSION_BYTES + 4 * PART_BYTES
     # And for what their attaches say.
     room += links * 200
     monkeypatch.setattr(limits, "MEMORY_PER_CONNECTION_BYTES_MAX", room)
 
-    begun = begin_messages(client, session, 20)
+    begun = begin_messages(client, session, 10)
 
     gone = client.heard(Detached)
     # Four have room; each of the others goes, and is told why.
