@@ -45,7 +45,9 @@ def rows() -> dict[str, dict[str, str]]:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     folder = tmp_path_factory.mktemp("failures")
     entities = {"queues": [{"name": "orders"}]}
-    with ServerProcess(folder, entities, options=["--faults"]) as server:
+    # It is a development server, which would keep no reserve of disk space.
+    options = ["--faults", "--reserve", str(1 << 20)]
+    with ServerProcess(folder, entities, options=options) as server:
         yield server
 
 

@@ -126,6 +126,24 @@ def test_a_full_disk_refuses_sends_and_recovers(shop: Shop) -> None:
     shop.send("a")
 
 
+def test_a_server_with_a_reserve_can_be_emptied_when_its_disk_is_full(
+    tmp_path: Path, run: Run
+) -> None:
+    with started(tmp_path, "--faults", "--reserve", str(1 << 20)) as process:
+        shop = Shop(process, run)
+        shop.send("a")
+        shop.fault("add", "storage-full")
+
+        with pytest.raises(ServiceBusError, match="disk of the server is nearly full"):
+            shop.send("a")
+        assert "nearly full" in shop.health()["message"]
+        assert shop.receive("a") == 1
+        assert shop.manage() == 2
+
+        shop.clear()
+        shop.send("a")
+
+
 # -- cannot receive ----------------------------------------------------------------
 
 

@@ -318,7 +318,10 @@ class Store(Protocol):
         """
 
     def rehearse(self, fault: DiskFault | None) -> None:
-        """Let commits fail or wait from now on, as with that fault; None: no more."""
+        """Let commits fail or wait from now on, as with that fault; None: no more.
+
+        A disk that is full makes a store with a reserve `is_nearly_full` instead.
+        """
 
     # -- entities --------------------------------------------------------------
 

@@ -72,7 +72,9 @@ KINDS: dict[FaultKind, _Kind] = {
     FaultKind.MANAGEMENT_DOWN: _Kind("administration fails", share=True),
     FaultKind.UNAUTHORIZED: _Kind("no right is given", True, True),
     FaultKind.STORAGE_DOWN: _Kind("the store takes no commit"),
-    FaultKind.STORAGE_FULL: _Kind("the disk is full"),
+    FaultKind.STORAGE_FULL: _Kind(
+        "the disk is full: sends fail, and without a reserve all commits"
+    ),
     FaultKind.STORAGE_SLOW: _Kind("each commit takes longer", delay_seconds=2),
     FaultKind.REFUSE: _Kind("AMQP connections are reset"),
     FaultKind.SILENCE: _Kind("AMQP connections are not read and not answered"),

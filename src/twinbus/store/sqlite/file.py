@@ -90,7 +90,15 @@ class SqliteFile:
     @property
     def is_nearly_full(self) -> bool:
         """Whether nothing should be added, so that the store can be emptied."""
-        return self._reserve is not None and self._reserve.is_given_up
+        if self._reserve is None:
+            return False
+        return self._reserve.is_given_up or self._rehearses_reserve
+
+    @property
+    def _rehearses_reserve(self) -> bool:
+        """Whether the disk is full by rehearsal, and the reserve takes what is left."""
+        is_full = self.disk_fault is not None and self.disk_fault.kind == "full"
+        return is_full and self._reserve is not None and self._reserve.size_bytes > 0
 
     def look(self) -> None:
         """Measure the space that is left; between transactions."""
@@ -147,7 +155,7 @@ class SqliteFile:
     def strike(self) -> None:
         """Where a commit meets the disk: fail or wait, if that is rehearsed."""
         fault = self.disk_fault
-        if fault is None:
+        if fault is None or self._rehearses_reserve:
             return
         if fault.kind == "slow":
             time.sleep(fault.seconds)
