@@ -383,6 +383,8 @@ ERROR_TEXT_CHARS_MAX = 1024
 # Parcels that one turn reads from an outbox, and their bytes: about what a turn of the
 # other shard applies.
 OUTBOX_ROWS = 500
+# How long a start waits until shards know of each other's entities.
+SHARDS_SETTLE_SECONDS_MAX = 5
 OUTBOX_BYTES = 1024 * 1024
 
 # -- turns -------------------------------------------------------------------------

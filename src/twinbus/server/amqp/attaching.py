@@ -14,13 +14,18 @@ from twinbus.core.rights import Operation
 from twinbus.errors import CallerError, EntityDisabled, InvalidField
 from twinbus.server.amqp.claims import CbsNode
 from twinbus.server.amqp.node import Node
+from twinbus.server.amqp.partitioned import (
+    PartitionedReceiveNode,
+    PartitionedSendNode,
+    SessionWaits,
+)
 from twinbus.server.amqp.receiving import ReceiveNode
 from twinbus.server.amqp.replies import ReplyNode
 from twinbus.server.amqp.requests import ManagementNode
 from twinbus.server.amqp.sending import SendNode
 from twinbus.server.amqp.sessions import SessionWait, session_name, wants_session
 from twinbus.server.broker.directory.entity import Entity
-from twinbus.server.broker.directory.placement import find_entity, get_entity
+from twinbus.server.broker.directory.placement import get_entity
 from twinbus.wire.events import Delivered
 from twinbus.wire.link import Link
 from twinbus.wire.performatives import Attach, Coordinator, Source, Target
@@ -61,14 +66,14 @@ def attach(connection: ServerConnection, link: Link) -> None:
         return
     if path.management:
         connection.claims.allow(Operation.MANAGEMENT_LINK, path)
-        get_entity(connection.host, path)
+        entity = get_entity(connection.host, path)
         node: Node
         if link.sends:
             node = ReplyNode(connection, link, path)
         else:
             node = ManagementNode(connection, link, path)
         link.owner = node
-        _remember(node, Operation.MANAGEMENT_LINK, path)
+        _remember(node, Operation.MANAGEMENT_LINK, path, entity)
         _accept_request_link(link)
     elif link.sends:
         _attach_receiver(connection, link, path)
@@ -76,12 +81,12 @@ def attach(connection: ServerConnection, link: Link) -> None:
         _attach_sender(connection, link, path)
 
 
-def _remember(node: Node, operation: Operation, path: EntityPath) -> None:
+def _remember(
+    node: Node, operation: Operation, path: EntityPath, entity: Entity
+) -> None:
     """Note what the link needs, for when the claim ends or the entity goes."""
     node.needs(operation, path)
-    entity = find_entity(node.connection.host, path.key)
-    if entity is not None:
-        node.belongs_to(entity.id)
+    node.belongs_to(entity.id)
 
 
 def _accept_request_link(link: Link) -> None:
@@ -102,8 +107,10 @@ def _attach_sender(connection: ServerConnection, link: Link, path: EntityPath) -
     if not entity.description.status.can_send:
         raise EntityDisabled(f"'{entity.name}' is disabled for sending.")
     node = SendNode(connection, link, entity)
+    if len(entity.fragments) > 1:
+        node = PartitionedSendNode(connection, link, entity)
     link.owner = node
-    _remember(node, Operation.SEND_LINK, path)
+    _remember(node, Operation.SEND_LINK, path, entity)
     link.max_message_bytes = entity.message_bytes_max
     link.accept(answer_attach(link))
     link.credit_window = limits.CREDIT_WINDOW
@@ -125,16 +132,39 @@ def _attach_receiver(
     assert source is not None
     by_session = wants_session(source.filter)
     _check_session_fits(entity, path, by_session)
-    node = ReceiveNode(connection, link, entity, entity.container(path.sub_queue))
     link.max_message_bytes = entity.message_bytes_max
-    _remember(node, Operation.RECEIVE_LINK, path)
     if by_session:
         assert source.filter is not None
-        SessionWait(node, session_name(source.filter)).open()
+        _wait_for_session(connection, link, path, session_name(source.filter))
         return
+    fragments = connection.host.namespace.shards.fragments(entity)
+    node = ReceiveNode(connection, link, entity, entity.container(path.sub_queue))
+    if len(fragments) > 1:
+        node = PartitionedReceiveNode(connection, link, fragments, path.sub_queue)
+    _remember(node, Operation.RECEIVE_LINK, path, entity)
     link.owner = node
     link.accept(answer_attach(link))
     node.open()
+
+
+def _wait_for_session(
+    connection: ServerConnection, link: Link, path: EntityPath, name: str | None
+) -> None:
+    """Answer when the session, or the next one, could be locked."""
+    shards = connection.host.namespace.shards
+    entity = shards.get(path)
+    fragments = shards.fragments(entity)
+    if name is not None and entity.fragments:
+        fragments = [shards.fragment_for(entity, name)]
+    nodes = []
+    for each in fragments:
+        node = ReceiveNode(connection, link, each, each.container(path.sub_queue))
+        _remember(node, Operation.RECEIVE_LINK, path, each)
+        nodes.append(node)
+    if len(nodes) == 1:
+        SessionWait(nodes[0], name).open()
+    else:
+        SessionWaits(connection, link, nodes).open()
 
 
 def _check_session_fits(entity: Entity, path: EntityPath, by_session: bool) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from twinbus import limits
 from twinbus.core.names import EntityPath
 from twinbus.core.rights import Operation
-from twinbus.server.broker.directory.placement import host_of
+from twinbus.server.broker.host import Host
 from twinbus.wire.events import Delivered
 from twinbus.wire.link import Link, LinkState
 from twinbus.wire.performatives import Error
@@ -34,14 +34,12 @@ class Node:
         self,
         connection: ServerConnection,
         link: Link,
-        path: EntityPath | None = None,
+        host: Host | None = None,
     ) -> None:
         self.connection = connection
         self.link = link
-        # The host of the entity at that path; the namespace's first without one.
-        self.host = connection.host
-        if path is not None:
-            self.host = host_of(connection.host, path)
+        # The host of its entity's shard; the namespace's first without one.
+        self.host = host or connection.host
         # The right that the link needs; its claim may end.
         self.needed: Needed | None = None
         # The entity that it belongs to.

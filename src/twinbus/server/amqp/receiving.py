@@ -21,6 +21,7 @@ from twinbus.server.broker.commands import (
     MessageWant,
     Quarantine,
     SessionKey,
+    SharedCredit,
     TakenMessages,
     UnlockSession,
 )
@@ -55,12 +56,14 @@ class ReceiveNode(Node):
     def __init__(
         self, connection: ServerConnection, link: Link, entity: Entity, container: int
     ) -> None:
-        super().__init__(connection, link, entity.path)
+        super().__init__(connection, link, connection.host.hosts[entity.shard])
         self.entity = entity
         self.container = container
         # The session lock that this link holds, if it is a session's.
         self.grant: SessionGrant | None = None
         self.unsettled = 0
+        # What it may take together with others; None if it is alone.
+        self.shared_credit: SharedCredit | None = None
         # Receive and delete: gone when sent.
         self._deletes = link.settled_by_us
         self._key: int | None = None
@@ -90,11 +93,18 @@ class ReceiveNode(Node):
         unsettled = self.link.session.unsettled
         for delivery in deliveries:
             unsettled.pop(delivery.delivery_id, None)
-        self._count(-len(deliveries))
+        self.count(-len(deliveries))
 
-    def _count(self, more: int) -> None:
+    def count(self, more: int) -> None:
+        """So many more deliveries are not settled."""
         self.unsettled += more
         self.connection.unsettled += more
+
+    def parts_of(
+        self, deliveries: list[Unsettled]
+    ) -> list[tuple[ReceiveNode, list[Unsettled]]]:
+        """The nodes that deliveries belong to: this one, unless it is divided."""
+        return [(self, deliveries)]
 
     def on_disposed(self, event: Disposed) -> None:
         """The client settles deliveries; very many are several commands."""
@@ -129,8 +139,8 @@ class ReceiveNode(Node):
 
     def on_closed(self) -> None:
         """The link is gone. Locks stay until they end; a session's end at once."""
-        self._leave()
-        self._count(-self.unsettled)
+        self.leave()
+        self.count(-self.unsettled)
         grant = self.grant
         if grant is not None:
             host = self.host
@@ -153,7 +163,7 @@ class ReceiveNode(Node):
 
     def session_lost(self) -> None:
         """The session's lock has ended."""
-        self._leave()
+        self.leave()
         self._forget_grant()
         self.link.detach(wire_error(SessionLockLost()))
         self.connection.flush_soon()
@@ -195,6 +205,7 @@ class ReceiveNode(Node):
             deletes=self._deletes,
             answer_empty=link.drain,
             unsettled=self._locks() if room <= 0 < link.credit else (),
+            shared_credit=self.shared_credit,
         )
         self.host.want(self._want)
 
@@ -223,17 +234,22 @@ class ReceiveNode(Node):
                 link.send(payload, b"\0" * 16)
         else:
             self._send_locked(taken.messages, taken.nonce, taken.until_ms)
-        # A drain is answered by the turn that has seen this credit, not by one before.
-        if want is self._want and want.answer_empty and link.drain and not taken.more:
-            link.drained()
         self.connection.check_room()
         try:
             self.connection.check_memory()
         except LimitExceeded as error:
             link.detach(wire_error(error))
             self.connection.close_link(link)
-        self.want()
+        self.sent(want, taken)
         self.connection.flush_soon()
+
+    def sent(self, want: MessageWant, taken: TakenMessages) -> None:
+        """What was taken is on its way; say what can be taken now."""
+        # A drain is answered by the turn that has seen this credit, not by one before.
+        link = self.link
+        if want is self._want and want.answer_empty and link.drain and not taken.more:
+            link.drained()
+        self.want()
 
     def _send_locked(self, messages: list[Stored], nonce: int, until_ms: int) -> None:
         send = self.link.send
@@ -264,10 +280,10 @@ class ReceiveNode(Node):
                 # Its bytes are damaged: those behind it must not wait for it.
                 quarantine = Quarantine(Lock(key, nonce), error)
                 self.host.submit(quarantine, UNHEARD)
-                self._count(-1)
+                self.count(-1)
                 continue
             send(payload, tag_bytes(key, nonce), Lock(key, nonce))
-        self._count(len(messages))
+        self.count(len(messages))
 
     def _forget_lost(self, lost: set[Lock]) -> None:
         """Deliveries whose locks have ended take no place, though not settled.
@@ -283,7 +299,8 @@ class ReceiveNode(Node):
     def store_failed(self, error: TwinbusError) -> None:
         """The store has stopped: what is wanted waits until it works again."""
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
+        """Take part no longer."""
         key, self._key = self._key, None
         if key is not None:
             self.host.remove_consumer(self.container, key)

@@ -9,6 +9,7 @@ from twinbus import limits
 from twinbus.core.names import EntityPath
 from twinbus.errors import LimitExceeded, TwinbusError
 from twinbus.server.amqp.node import Node
+from twinbus.server.broker.directory.placement import host_of
 from twinbus.wire.link import Link, LinkState
 from twinbus.wire.performatives import Error, Rejected, Target
 
@@ -54,7 +55,7 @@ class ReplyNode(Node):
     def __init__(
         self, connection: ServerConnection, link: Link, path: EntityPath
     ) -> None:
-        super().__init__(connection, link, path)
+        super().__init__(connection, link, host_of(connection.host, path))
         # The node that it answers for, as a lower-case path.
         self.key = path.scope_key
         self._waiting: deque[bytes] = deque()

@@ -17,6 +17,7 @@ from twinbus.server.amqp.node import Node
 from twinbus.server.amqp.receiving import ReceiveNode
 from twinbus.server.amqp.replies import UnreadBytes, reply_node
 from twinbus.server.broker.commands import SessionKey
+from twinbus.server.broker.directory.placement import host_of
 from twinbus.server.broker.turn import Turn
 from twinbus.store.base import SessionGrant
 from twinbus.wire.events import Delivered
@@ -39,7 +40,7 @@ class ManagementNode(Node):
     def __init__(
         self, connection: ServerConnection, link: Link, path: EntityPath
     ) -> None:
-        super().__init__(connection, link, path)
+        super().__init__(connection, link, host_of(connection.host, path))
         self.path = path
 
     def on_delivery(self, delivery: Delivered) -> None:

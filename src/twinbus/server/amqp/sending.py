@@ -46,7 +46,7 @@ class SendNode(Node):
     def __init__(
         self, connection: ServerConnection, link: Link, entity: Entity
     ) -> None:
-        super().__init__(connection, link, entity.path)
+        super().__init__(connection, link, connection.host.hosts[entity.shard])
         self.entity = entity
         # The command that deliveries join until the host takes it, and its reply.
         self._send = Send(entity)
@@ -66,6 +66,10 @@ class SendNode(Node):
         except TwinbusError as error:
             self.answer(delivery.delivery_id, delivery.settled, rejected(error))
             return
+        self.take_in(delivery, messages)
+
+    def take_in(self, delivery: Delivered, messages: list[Incoming]) -> None:
+        """Let the next turn have the messages of a delivery."""
         if type(delivery.state) is TransactionalState:
             self.connection.transactions.add_send(self, delivery, messages)
             return

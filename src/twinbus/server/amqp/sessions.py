@@ -24,6 +24,7 @@ from twinbus.wire.link import LinkState
 from twinbus.wire.types import Described, Symbol
 
 if TYPE_CHECKING:
+    from twinbus.server.amqp.partitioned import SessionWaits
     from twinbus.server.amqp.receiving import ReceiveNode
 
 SESSION_FILTER = "com.microsoft:session-filter"
@@ -62,10 +63,14 @@ def ticks(milliseconds: int) -> int:
 class SessionWait(Node):
     """A link that waits for a session's lock (`host.Consumer`)."""
 
-    def __init__(self, node: ReceiveNode, name: str | None) -> None:
-        super().__init__(node.connection, node.link, node.entity.path)
+    def __init__(
+        self, node: ReceiveNode, name: str | None, group: SessionWaits | None = None
+    ) -> None:
+        super().__init__(node.connection, node.link, node.host)
         self._node = node
         self._name = name
+        # Those that wait in other fragments of the entity for the same link.
+        self._group = group
         self._key: int | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -87,10 +92,12 @@ class SessionWait(Node):
         """Answer the attach."""
         del want
         node = self._node
-        self._stop()
+        self.stop()
         error = taken.error
         if self.link.state is LinkState.ASKED and error is None:
             error = self._unauthorized()
+        if self._group is not None and taken.error is None:
+            self._group.stop_others(self)
         if self.link.state is not LinkState.ASKED or error is not None:
             self.host.give_back(taken)
             self._refuse(error)
@@ -120,16 +127,19 @@ class SessionWait(Node):
 
     def store_failed(self, error: TwinbusError) -> None:
         """The store has stopped: the client has to ask again."""
-        self._stop()
-        self._refuse(error)
+        self.stop()
+        if self._group is None or self._group.is_last():
+            self._refuse(error)
 
     def on_closed(self) -> None:
         """The client went away while it waited."""
-        self._stop()
+        self.stop()
         self._node.forget()
 
     def _give_up(self) -> None:
-        self._stop()
+        if self._group is not None:
+            self._group.stop_others(self)
+        self.stop()
         self._refuse(
             OperationTimeout("No session with messages became available in time.")
         )
@@ -139,7 +149,8 @@ class SessionWait(Node):
             self.link.refuse(wire_error(error))
             self.connection.flush_soon()
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
+        """Wait no longer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

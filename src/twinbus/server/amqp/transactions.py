@@ -199,7 +199,8 @@ class Transactions:
             transaction.grow(len(event.deliveries))
             decided = state.outcome or Accepted()
             transaction.settles += [(each.cookie, decided) for each in event.deliveries]
-            transaction.settled_at.add(node.host)
+            for part, _deliveries in node.parts_of(event.deliveries):
+                transaction.settled_at.add(part.host)
             outcome = TransactionalState(txn_id=state.txn_id, outcome=state.outcome)
         except TwinbusError as error:
             outcome = rejected(error)

@@ -8,6 +8,7 @@ of one turn are bounded. All of it is plain data. Knows nothing about links or H
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -148,6 +149,69 @@ class TakenMessages(NamedTuple):
         return Unlock([Lock(stored.id, self.nonce) for stored in self.messages])
 
 
+class SharedCredit:
+    """How many messages several consumers of one link may take together.
+
+    Their turns may run in different threads at the same time.
+    """
+
+    __slots__ = ("_left", "_lock", "_taken")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._left = 0
+        # Those that a turn has taken and that are not on their way yet.
+        self._taken = 0
+
+    def set(self, room: int) -> None:
+        """The link has room for so many."""
+        with self._lock:
+            self._left = max(room - self._taken, 0)
+
+    def take(self, most: int) -> int:
+        """How many of so many may be taken now."""
+        with self._lock:
+            count = min(most, self._left)
+            self._left -= count
+            self._taken += count
+            return count
+
+    def give_back(self, count: int) -> None:
+        """So many were not there, or the turn did not happen."""
+        with self._lock:
+            self._left += count
+            self._taken -= count
+
+    def delivered(self, count: int) -> None:
+        """So many are on their way, and the link has room for as many less."""
+        with self._lock:
+            self._taken -= count
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether some are taken and not on their way yet."""
+        return self._taken > 0
+
+
+class _HeldCredit:
+    """What one turn has of an credit."""
+
+    __slots__ = ("_count", "_credit")
+
+    def __init__(self, credit: SharedCredit, count: int) -> None:
+        self._credit = credit
+        self._count = count
+
+    def keep(self, count: int) -> None:
+        """No more than so many are needed."""
+        self._credit.give_back(self._count - count)
+        self._count = count
+
+    def give_back(self) -> None:
+        """None are needed."""
+        self.keep(0)
+
+
 @dataclass(slots=True)
 class MessageWant:
     """Messages of a container (`turn.Want`)."""
@@ -168,6 +232,8 @@ class MessageWant:
     unsettled: Sequence[Lock] = ()
     # When they were looked at; once a second is enough.
     looked_ms: int | None = None
+    # What it may take together with other wants of its link.
+    shared_credit: SharedCredit | None = None
 
     def take(
         self, namespace: Namespace, turn: Turn, share: int
@@ -191,8 +257,29 @@ class MessageWant:
             if limit == 0:
                 turn.again[self.container] = None
                 return None
-        taken = self._take(namespace, turn, limit)
+        if self.shared_credit is None:
+            taken = self._take(namespace, turn, limit)
+        else:
+            allowed = self._take_allowed(namespace, turn, limit, self.shared_credit)
+            if allowed is None:
+                return None
+            taken = allowed
         return taken if taken.messages or self.answer_empty else None
+
+    def _take_allowed(
+        self, namespace: Namespace, turn: Turn, limit: int, credit: SharedCredit
+    ) -> TakenMessages | None:
+        """Take no more than the others of the link have left."""
+        allowed = credit.take(limit)
+        if allowed == 0 and credit.is_waiting:
+            # Asked again when those are on their way.
+            return None
+        kept = _HeldCredit(credit, allowed)
+        # If the turn does not happen, none were taken.
+        namespace.undo_log.note(kept.give_back)
+        taken = self._take(namespace, turn, allowed)
+        kept.keep(len(taken.messages))
+        return taken
 
     def refused(self, error: TwinbusError) -> TakenMessages:
         """Nothing was taken, and nothing will be."""

@@ -7,12 +7,14 @@ the namespace from a copy that every shard has.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, cast
 
+from twinbus import limits
 from twinbus.clock import Clock, Now
 from twinbus.core import names
 from twinbus.errors import ConfigError, ShardAway, StoreFault, TwinbusError
@@ -192,6 +194,17 @@ def start_hosts(namespace: OpenedNamespace, clock: Clock) -> Host:
     return hosts[0]
 
 
+async def settle_hosts(first: Host) -> None:
+    """Let shards know what they have to know of each other, before clients come.
+
+    A shard that hangs is not waited for.
+    """
+    if first.mover is not None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limits.SHARDS_SETTLE_SECONDS_MAX):
+                await first.mover.settle()
+
+
 async def stop_hosts(first: Host) -> None:
     """Stop when all that came in is on disk: locks that connections gave back, too."""
     for host in first.hosts:
@@ -208,6 +221,7 @@ __all__ = [
     "close_all",
     "open_namespace",
     "set_up",
+    "settle_hosts",
     "start_hosts",
     "stop_hosts",
 ]

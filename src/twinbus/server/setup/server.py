@@ -39,6 +39,7 @@ from twinbus.server.setup.namespaces import (
     close_all,
     open_namespace,
     set_up,
+    settle_hosts,
     start_hosts,
     stop_hosts,
 )
@@ -114,6 +115,7 @@ class Server:
             self._prepare_tls()
             for config in self.options.namespaces:
                 self._open(config)
+                await settle_hosts(self.ports[config.name].host)
             hosts = {name.lower(): port.host for name, port in self.ports.items()}
             http_ports = {
                 port.host: {
