@@ -5,13 +5,17 @@ second before the command runs; what time brings (expiry, schedules) happens fir
 command `set_clock` sets the wall clock: seconds still count the time that has passed.
 Words of the form `key=value` are options. A story needs no Python; see the files beside
 this one.
+
+The namespace has one shard or several. Each queue or topic is made in the next shard,
+so that what is forwarded crosses, and all that crosses has arrived before the next
+line: the same is seen with any number of shards.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from twinbus.clock import ManualClock, Now
 from twinbus.core.entity import (
@@ -20,13 +24,15 @@ from twinbus.core.entity import (
     TopicDescription,
 )
 from twinbus.core.filters import CorrelationFilter, SqlFilter, SqlRuleAction
-from twinbus.core.names import parse_address
+from twinbus.core.names import EntityPath, parse_address
 from twinbus.core.rule import RuleDescription
 from twinbus.errors import TwinbusError
-from twinbus.server.broker.directory.entity import Entity
+from twinbus.server.broker.directory.entities import Description, Entity
+from twinbus.server.broker.directory.shards import Shards
 from twinbus.server.broker.namespace import Namespace
+from twinbus.server.broker.outbox import ApplyPosted, TakePosted
 from twinbus.server.broker.turn import Turn
-from twinbus.store.base import Lock, SessionGrant, Stored
+from twinbus.store.base import Lock, SessionGrant, Store, Stored, shard_of_nonce
 from twinbus.store.opening import open_store
 from twinbus.wire.message import parts, sections
 from twinbus.wire.message.sections import Incoming
@@ -34,6 +40,8 @@ from twinbus.wire.types import Timestamp
 
 FOLDER = Path(__file__).parent
 _START_MS = 1_700_000_000_000
+
+T = TypeVar("T")
 
 # Options of entities by the short names that stories use; times are in seconds.
 _SETTINGS: dict[str, tuple[str, Callable[[str], Any]]] = {
@@ -62,12 +70,17 @@ _SETTINGS: dict[str, tuple[str, Callable[[str], Any]]] = {
 class Story:
     """A namespace with actors, moved by the lines of a story."""
 
-    def __init__(self) -> None:
-        self.store = open_store(None)
-        self.namespace = Namespace("story", self.store, new_id=self._next_id)
+    def __init__(self, shards: int = 1) -> None:
+        self.shards = Shards()
+        for number in range(shards):
+            store = open_store(None, shard=number)
+            Namespace("story", store, shards=self.shards, new_id=self._next_id)
         self.clock = ManualClock(_START_MS)
         self.locks: dict[tuple[str, str], Lock] = {}
         self.grants: dict[str, tuple[int, SessionGrant]] = {}
+        # Parcels that were carried between shards.
+        self.carried = 0
+        self._placed = 0
         self._ids = 0
 
     @property
@@ -87,44 +100,82 @@ class Story:
         command = getattr(self, f"do_{words[2]}")
         options = dict(word.split("=", 1) for word in words[3:] if _is_option(word))
         plain = [word for word in words[3:] if not _is_option(word)]
-        self.store.begin()
-        while self.namespace.ticker.tick(Turn(self.now)):
-            pass
+        for namespace in self.shards:
+            self._turn(namespace, _tick)
+        self._carry_all()
+        for namespace in self.shards:
+            namespace.store.begin()
         try:
             seen = command(*plain, **options)
         except TwinbusError as error:
             seen = type(error).__name__
-        self.store.commit()
+        for namespace in self.shards:
+            namespace.store.commit()
+        self._carry_all()
         return str(seen)
+
+    # -- shards ------------------------------------------------------------------------
+
+    def _turn(self, at: Namespace, command: Callable[[Namespace, Turn], T]) -> T:
+        """Run a command in a transaction of its shard."""
+        at.store.begin()
+        result = command(at, Turn(self.now))
+        at.store.commit()
+        return result
+
+    def _carry_all(self) -> None:
+        """Carry what crosses shards until nothing is on its way."""
+        while pairs := [
+            (source, self.shards[target])
+            for source in self.shards
+            for target, counts in source.store.outbox().items()
+            if counts.rows
+        ]:
+            for source, target in pairs:
+                self._carry(source, target)
+
+    def _carry(self, source: Namespace, target: Namespace) -> None:
+        posted = self._turn(source, TakePosted(target.shard, 0))
+        applied = self._turn(target, ApplyPosted(source.shard, posted))
+        self._turn(source, TakePosted(target.shard, applied))
+        self.carried += len(posted)
+
+    def _of(self, path: EntityPath) -> Namespace:
+        """The shard of an entity; what does not exist belongs to the first."""
+        entity = self.shards.find(path.key) or self.shards.find(path.entity_key)
+        return self.shards[0 if entity is None else entity.shard]
+
+    def _holder(self, nonce: int) -> Namespace:
+        """The shard that gave out a lock."""
+        return self.shards[shard_of_nonce(nonce)]
 
     # -- entities ----------------------------------------------------------------------
 
     def do_queue(self, name: str, **options: str) -> str:
         """Create a queue."""
-        self.namespace.entities.create(
-            QueueDescription(name, **_settings(options)), self.now.wall_ms
-        )
-        return "ok"
+        return self._create(QueueDescription(name, **_settings(options)))
 
     def do_topic(self, name: str, **options: str) -> str:
         """Create a topic."""
-        self.namespace.entities.create(
-            TopicDescription(name, **_settings(options)), self.now.wall_ms
-        )
-        return "ok"
+        return self._create(TopicDescription(name, **_settings(options)))
 
     def do_subscription(self, topic: str, name: str, **options: str) -> str:
         """Create a subscription."""
-        self.namespace.entities.create(
-            SubscriptionDescription(topic, name, **_settings(options)), self.now.wall_ms
-        )
+        return self._create(SubscriptionDescription(topic, name, **_settings(options)))
+
+    def _create(self, description: Description) -> str:
+        at = self._of(description.path)
+        if not isinstance(description, SubscriptionDescription):
+            at = self.shards[self._placed % len(self.shards)]
+            self._placed += 1
+        at.entities.create(description, self.now.wall_ms)
         return "ok"
 
     def do_rule(self, path: str, name: str, **options: str) -> str:
         """Replace the default rule, or add one: sql=, label=, action=; _ is space."""
-        entity = self._entity(path)
+        at, entity = self._entity(path)
         if "$default" in entity.rules and options.get("keep") != "yes":
-            self.namespace.entities.remove_rule(entity, "$Default", self.now.wall_ms)
+            at.entities.remove_rule(entity, "$Default", self.now.wall_ms)
         given: Any = CorrelationFilter(label=options.get("label"))
         if "sql" in options:
             given = SqlFilter(_spaced(options["sql"]))
@@ -132,12 +183,13 @@ class Story:
         if "action" in options:
             action = SqlRuleAction(_spaced(options["action"]))
         rule = RuleDescription(name, given, action)
-        self.namespace.entities.add_rule(entity, rule, self.now.wall_ms)
+        at.entities.add_rule(entity, rule, self.now.wall_ms)
         return "ok"
 
     def do_delete(self, path: str) -> str:
         """Delete an entity."""
-        self.namespace.delete(parse_address(path), Turn(self.now))
+        parsed = parse_address(path)
+        self._of(parsed).delete(parsed, Turn(self.now))
         return "ok"
 
     def do_status(self, path: str, status: str) -> str:
@@ -146,10 +198,9 @@ class Story:
 
         from twinbus.core.entity import ActiveStatus
 
-        entity = self._entity(path)
-        self.namespace.entities.update(
-            replace(entity.description, status=ActiveStatus(status)), Turn(self.now)
-        )
+        at, entity = self._entity(path)
+        description = replace(entity.description, status=ActiveStatus(status))
+        at.entities.update(description, Turn(self.now))
         return "ok"
 
     # -- sending -----------------------------------------------------------------------
@@ -157,26 +208,28 @@ class Story:
     def do_send(self, path: str, **options: str) -> str:
         """Send id=, several with commas; session=, ttl=, at=, label=, size=."""
         messages = [_message(one, options) for one in options["id"].split(",")]
-        numbers = self.namespace.send(self._entity(path), messages, Turn(self.now))
+        at, entity = self._entity(path)
+        numbers = at.send(entity, messages, Turn(self.now))
         return ",".join(str(number) for number in numbers)
 
     def do_cancel(self, path: str, number: str) -> str:
         """Cancel a scheduled message."""
-        done = self.namespace.cancel(self._entity(path), [int(number)])
+        at, entity = self._entity(path)
+        done = at.cancel(entity, [int(number)])
         return "ok" if done else "nothing"
 
     # -- receiving ---------------------------------------------------------------------
 
     def do_receive(self, path: str, **options: str) -> str:
         """Lock one message, or limit= several, as=NAME."""
-        entity, container = self._container(path)
+        store, entity, container = self._container(path)
         actor = options.get("as", "R")
         grant = None
         until_ms = self.now.steady_ms + entity.lock_ms
         if actor in self.grants:
             grant = self.grants[actor][1]
             until_ms = grant.until_ms
-        nonce, rows = self.store.lock(
+        nonce, rows = store.lock(
             container, int(options.get("limit", "1")), until_ms, self.now, grant
         )
         for row in rows:
@@ -185,23 +238,23 @@ class Story:
 
     def do_take(self, path: str, limit: str = "1") -> str:
         """Receive and delete."""
-        _, container = self._container(path)
-        return self._show(self.store.take(container, int(limit), self.now), None)
+        store, _, container = self._container(path)
+        return self._show(store.take(container, int(limit), self.now), None)
 
     def do_peek(self, path: str, start: str = "0", limit: str = "10") -> str:
         """Look without touching; shows the state too."""
-        _, container = self._container(path)
-        rows = self.store.peek(container, int(start), int(limit), self.now, None)
+        store, _, container = self._container(path)
+        rows = store.peek(container, int(start), int(limit), self.now, None)
         names = ("", ":deferred", ":scheduled")
         return " ".join(_id_of(row) + names[row.state] for row in rows) or "nothing"
 
     def do_deferred(self, path: str, number: str, **options: str) -> str:
         """Lock a deferred message by its number."""
-        entity, container = self._container(path)
+        store, entity, container = self._container(path)
         key = container << 40 | int(number)
         until_ms = self.now.steady_ms + entity.lock_ms
-        nonce = self.store.lock_deferred([key], until_ms, self.now)
-        rows = self.store.find(container, [int(number)])
+        nonce = store.lock_deferred([key], until_ms, self.now)
+        rows = store.find(container, [int(number)])
         self.locks[options.get("as", "R"), _id_of(rows[0])] = Lock(key, nonce)
         return self._show(rows, until_ms)
 
@@ -226,43 +279,49 @@ class Story:
 
     def do_complete(self, name: str, by: str = "R") -> str:
         """Complete a message."""
-        done = self.store.complete([self.locks[by, name]], self.now)[0]
+        lock = self.locks[by, name]
+        done = self._holder(lock.nonce).store.complete([lock], self.now)[0]
         return "ok" if done else "LockLost"
 
     def do_abandon(self, name: str, by: str = "R") -> str:
         """Give a message back."""
-        self.namespace.abandon(self.locks[by, name], None, Turn(self.now))
+        lock = self.locks[by, name]
+        self._holder(lock.nonce).abandon(lock, None, Turn(self.now))
         return "ok"
 
     def do_release(self, name: str, by: str = "R") -> str:
         """Give a message back uncounted."""
-        self.namespace.unlock([self.locks[by, name]], Turn(self.now))
+        lock = self.locks[by, name]
+        self._holder(lock.nonce).unlock([lock], Turn(self.now))
         return "ok"
 
     def do_defer(self, name: str, by: str = "R") -> str:
         """Set a message aside."""
-        self.namespace.defer(self.locks[by, name], None, Turn(self.now))
+        lock = self.locks[by, name]
+        self._holder(lock.nonce).defer(lock, None, Turn(self.now))
         return "ok"
 
     def do_bury(self, name: str, by: str = "R", reason: str = "because") -> str:
         """Dead-letter a message."""
         marks = {"DeadLetterReason": reason}
-        self.namespace.dead_letter(self.locks[by, name], marks, Turn(self.now))
+        lock = self.locks[by, name]
+        self._holder(lock.nonce).dead_letter(lock, marks, Turn(self.now))
         return "ok"
 
     def do_renew(self, name: str, by: str = "R", seconds: str = "30") -> str:
         """Renew a lock."""
         until_ms = self.now.steady_ms + int(seconds) * 1000
-        done = self.store.renew(self.locks[by, name], until_ms, self.now)
+        lock = self.locks[by, name]
+        done = self._holder(lock.nonce).store.renew(lock, until_ms, self.now)
         return "ok" if done else "LockLost"
 
     # -- sessions ----------------------------------------------------------------------
 
     def do_accept(self, path: str, name: str | None = None, **options: str) -> str:
         """Lock a session, by name or the next."""
-        entity, container = self._container(path)
+        store, entity, container = self._container(path)
         until_ms = self.now.steady_ms + entity.lock_ms
-        grant = self.store.accept_session(container, name, until_ms, self.now)
+        grant = store.accept_session(container, name, until_ms, self.now)
         if grant is None:
             return "nothing"
         self.grants[options["as"]] = (container, grant)
@@ -271,7 +330,8 @@ class Story:
     def do_leave(self, **options: str) -> str:
         """A session's receiver goes away."""
         container, grant = self.grants.pop(options["as"])
-        self.namespace.unlock_session(container, grant, Turn(self.now))
+        at = self._holder(grant.nonce)
+        at.unlock_session(container, grant, Turn(self.now))
         return "ok"
 
     # -- time --------------------------------------------------------------------------
@@ -285,32 +345,38 @@ class Story:
 
     def do_counts(self, path: str) -> str:
         """Active, deferred and scheduled messages."""
-        counts = self.store.counts(self._container(path)[1])
+        store, _, container = self._container(path)
+        counts = store.counts(container)
         return f"{counts.active} {counts.deferred} {counts.scheduled}"
 
     def do_label(self, path: str) -> str:
         """Labels of all messages, in order."""
-        _, container = self._container(path)
-        rows = self.store.peek(container, 0, 100, self.now, None)
+        store, _, container = self._container(path)
+        rows = store.peek(container, 0, 100, self.now, None)
         labels = (sections.read_properties(row.bare)[sections.SUBJECT] for row in rows)
         return ",".join(str(label) for label in labels) or "nothing"
 
     def do_pings(self, path: str) -> str:
         """How many pings an entity has taken."""
-        return str(self._entity(path).pings)
+        return str(self._entity(path)[1].pings)
 
     def do_exists(self, path: str) -> str:
         """Whether an entity is there."""
-        found = self.namespace.entities.find(parse_address(path).key)
+        found = self.shards.find(parse_address(path).key)
         return "no" if found is None else "yes"
 
-    def _entity(self, path: str) -> Entity:
-        return self.namespace.entities.get(parse_address(path))
+    def _entity(self, path: str) -> tuple[Namespace, Entity]:
+        entity = self.shards.get(parse_address(path))
+        return self.shards[entity.shard], entity
 
-    def _container(self, path: str) -> tuple[Entity, int]:
-        parsed = parse_address(path)
-        entity = self.namespace.entities.get(parsed)
-        return entity, entity.container(parsed.sub_queue)
+    def _container(self, path: str) -> tuple[Store, Entity, int]:
+        at, entity = self._entity(path)
+        return at.store, entity, entity.container(parse_address(path).sub_queue)
+
+
+def _tick(namespace: Namespace, turn: Turn) -> None:
+    while namespace.ticker.tick(Turn(turn.now)):
+        pass
 
 
 def _is_option(word: str) -> bool:

@@ -1,4 +1,4 @@
-"""Every story plays as it is written."""
+"""Every story plays as it is written, in a namespace with one shard and with four."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.stories.runner import Story, stories
+from tests.stories.runner import FOLDER, Story, stories
 
 
+@pytest.mark.parametrize("shards", [1, 4])
 @pytest.mark.parametrize("path", stories(), ids=lambda path: path.stem)
-def test_story(path: Path) -> None:
-    story = Story()
+def test_story(path: Path, shards: int) -> None:
+    play(path, Story(shards))
+
+
+def play(path: Path, story: Story) -> None:
     for number, line in enumerate(path.read_text().splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
@@ -27,3 +31,13 @@ def test_story(path: Path) -> None:
 
 def test_there_are_stories() -> None:
     assert len(stories()) >= 20
+
+
+def test_with_four_shards_messages_cross() -> None:
+    alone, spread = Story(), Story(4)
+    for story in (alone, spread):
+        play(FOLDER / "forwarding_hop_limit.txt", story)
+
+    assert alone.carried == 0
+    # Shard 0 learns of four queues elsewhere, and two messages make four hops each.
+    assert spread.carried == 4 + 2 * 4
