@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from twinbus.clock import ManualClock, Now
 from twinbus.core.entity import (
+    Description,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
@@ -27,7 +28,7 @@ from twinbus.core.filters import CorrelationFilter, SqlFilter, SqlRuleAction
 from twinbus.core.names import EntityPath, parse_address
 from twinbus.core.rule import RuleDescription
 from twinbus.errors import TwinbusError
-from twinbus.server.broker.directory.entities import Description, Entity
+from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.directory.shards import Shards
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.outbox import ApplyPosted, TakePosted
