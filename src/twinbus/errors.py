@@ -195,6 +195,14 @@ received or deleted, or the operator frees space."""
     condition = "amqp:internal-error"
 
 
+class SpoolFull(TwinbusError):
+    """The storage of the entity is not well, and there is no more room to keep \
+messages for it elsewhere."""
+
+    # As a broken service: a pair must fail over.
+    condition = "amqp:internal-error"
+
+
 class StoreFault(TwinbusError):
     """The message store failed. Nothing was accepted; the server needs attention."""
 

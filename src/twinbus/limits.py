@@ -383,6 +383,16 @@ ERROR_TEXT_CHARS_MAX = 1024
 # Parcels that one turn reads from an outbox, and their bytes: about what a turn of the
 # other shard applies.
 OUTBOX_ROWS = 500
+# A shard whose turn takes longer is sick: what waits for it is refused, and sends are
+# kept by another shard. Above it is no load, which is throttled, but a disk that hangs.
+SICK_TURN_SECONDS = 3.0
+# How long a shard that was sick may take to write and sync a row before it is well.
+SICK_PROOF_SECONDS = 1.0
+# What one shard keeps for a sick one. Then senders are refused, and a pair diverts.
+SPOOL_BYTES_MAX = 1024 * 1024 * 1024
+# When so few are left, new sends to their entities wait for the last of them: a tenth
+# of a second of them.
+SPOOL_TAIL_ROWS = 500
 # How long a start waits until shards know of each other's entities.
 SHARDS_SETTLE_SECONDS_MAX = 5
 OUTBOX_BYTES = 1024 * 1024

@@ -87,8 +87,10 @@ class SendNode(Node):
         else:
             self._add(delivery, messages)
             host.grow(submission, size_bytes)
-        if host.crowded:
-            self.connection.wait_for_room(host)
+        assert self._submission is not None
+        waits_at = self._submission.host or host
+        if waits_at.crowded:
+            self.connection.wait_for_room(waits_at)
 
     def _add(self, delivery: Delivered, messages: list[Incoming]) -> None:
         self._send.deliveries.append(messages)

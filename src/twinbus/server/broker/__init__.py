@@ -4,10 +4,10 @@ Read `host.py` (collect, commit, hand out), `submissions.py` (the order of comma
 `turn.py` (a turn as a function), `commands.py` (what surfaces hand in), `namespace.py`
 (the rules), `tick.py` (what time does), `routing.py` (where a message goes) and
 `letter.py` (a message on its way); `parcels.py`, `outbox.py` and `mover.py` (what goes
-from one shard to another); then `directory/` (what exists and where), `clients.py`
-(what is told to clients), `undo.py` (changes in memory that can be undone),
-`namespace_clock.py` (time over restarts), `throttle.py`, `counters.py` and `faults.py`
-(what is rehearsed).
+from one shard to another), `spool.py` and `recovery.py` (a shard that is sick); then
+`directory/` (what exists and where), `clients.py` (what is told to clients), `undo.py`
+(changes in memory that can be undone), `namespace_clock.py` (time over restarts),
+`throttle.py`, `counters.py` and `faults.py` (what is rehearsed).
 `lock_tokens.py` and `rendering.py` say how locks and kept messages look outside,
 `answers.py` how errors are told. Must not know links, connections or HTTP.
 """

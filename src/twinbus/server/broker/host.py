@@ -20,7 +20,6 @@ import contextlib
 import itertools
 import logging
 import secrets
-import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +28,7 @@ from typing import Any, TypeVar
 
 from twinbus import limits
 from twinbus.clock import Clock
-from twinbus.errors import Bug, ConfigError, ShardAway, StoreFault, TwinbusError
+from twinbus.errors import Bug, ShardAway, StoreFault, TwinbusError
 from twinbus.server.broker.clients import (
     ClaimHolder,
     Consumer,
@@ -42,6 +41,8 @@ from twinbus.server.broker.faults import Faults
 from twinbus.server.broker.mover import Mover
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.namespace_clock import NamespaceClock
+from twinbus.server.broker.recovery import Recovery
+from twinbus.server.broker.spool import ShardSpool
 from twinbus.server.broker.submissions import (
     UNHEARD,
     Awaited,
@@ -77,12 +78,12 @@ class Host:
         self.namespace = namespace
         # All hosts of the namespace, by the numbers of their shards.
         self.hosts: Sequence[Host] = (self,)
-        # Entities that are being made: the shard of each, and how many ask for it.
+        # Entities that are made now: the shard of each, and how many ask for it.
         self.making: dict[str, tuple[int, int]] = {}
         # What carries parcels between them.
         self.mover: Mover | None = None
-        # Opens the store, which could not be opened yet; None if it is open.
-        self._reopen = reopen
+        # Keeps sends while this shard is sick; None if there is no other one.
+        self.spool: ShardSpool | None = None
         # Tells this start from every other; not a secret.
         self.instance = secrets.token_hex(8)
         self.clock = NamespaceClock(clock, namespace.store, namespace.name)
@@ -97,9 +98,8 @@ class Host:
         self.turn_commands = Histogram(COMMANDS)
         self.turn_seconds = Histogram(SECONDS)
         self.commit_seconds = Histogram(SECONDS)
-        # Told when a turn has failed twice for the same reason.
+        # Told when turns fail again and again.
         self.on_broken: Callable[[str], None] = lambda _text: None
-        self._failed_at = ""
         # Links that hold a session's lock, by container and nonce.
         self.session_holders: dict[tuple[int, int], SessionHolder] = {}
         # Connections and requests that have claims.
@@ -121,7 +121,7 @@ class Host:
         self.fault: StoreFault | None = None
         self._turn: asyncio.Task[None] | None = None
         self._after_turn: list[Callable[[], object]] = []
-        self._recovery: asyncio.Task[None] | None = None
+        self._recovery = Recovery(self, reopen)
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._tick_due = True
@@ -160,24 +160,28 @@ class Host:
     ) -> Submission:
         """Hand in a command of a client; its reply is told how it ended."""
         submission = Submission(command, reply, size_bytes, owner)
+        if self.spool is not None and self.spool.takes_over(submission):
+            return submission
         if self.fault is not None:
             submission.taken = True
             reply.failed(self.fault)
             return submission
         if self.faults is not None and (delay := self._delay_seconds(command)):
-            timer = self._loop.call_later(delay, self._queue, submission)
+            timer = self._loop.call_later(delay, self.queue, submission)
             self._delayed[submission] = timer
         else:
-            self._queue(submission)
+            self.queue(submission)
         return submission
 
     def hurry(self) -> None:
         """Commands that a rehearsed fault lets wait need wait no longer."""
         for submission, timer in list(self._delayed.items()):
             timer.cancel()
-            self._queue(submission)
+            self.queue(submission)
 
-    def _queue(self, submission: Submission) -> None:
+    def queue(self, submission: Submission) -> None:
+        """Let the next turn have a command."""
+        submission.host = self
         self._delayed.pop(submission, None)
         self._pending.append(submission)
         self.pending_bytes += submission.size_bytes
@@ -198,7 +202,8 @@ class Host:
     def grow(self, submission: Submission, size_bytes: int) -> None:
         """A command that waits has taken more in."""
         submission.size_bytes += size_bytes
-        self.pending_bytes += size_bytes
+        if submission.host is not None:
+            submission.host.pending_bytes += size_bytes
 
     @property
     def crowded(self) -> bool:
@@ -284,12 +289,11 @@ class Host:
             self._timer.cancel()
         if self._turn is not None:
             await self._turn
-        if self._recovery is not None:
-            await self._recovery
+        await self._recovery.close()
         for submission in self._pending:
             submission.reply.failed(StoreFault("The server is shutting down."))
         self._pending = []
-        await self._in_place(self.namespace.store.close)
+        await self.in_place(self.namespace.store.close)
         self._thread.shutdown()
 
     def _start_turn(self) -> None:
@@ -314,21 +318,26 @@ class Host:
         started = self._loop.time()
         submissions, work = self._collect()
         try:
-            outcome = await self._transact(work)
+            outcome = await self._transact(work, submissions)
         except StoreFault as fault:
             await self._stop_accepting(fault, submissions)
         except Exception as error:
             log.exception("a turn of %s failed", self.namespace.name)
-            self._note_failure(error)
+            self._recovery.note_failure(error)
             text = f"The server failed ({type(error).__name__}). Its log says more."
-            await self._undo(Bug(text), submissions)
+            await self._undo()
+            for submission in submissions:
+                self._answer(submission, Bug(text))
             # All wants are looked at again; not at once, in case it fails again.
             self._to_serve.update(dict.fromkeys(self._wants))
             self._loop.call_later(limits.TICK_SECONDS_MIN, self.wake)
         else:
-            self._failed_at = ""
+            self._recovery.failed_at = ""
             self._hand_out(submissions, outcome)
             self.turn_seconds.observe(self._loop.time() - started)
+        if self.fault is not None:
+            # It failed or was too slow, and has to prove that it is well.
+            self._recovery.later()
         self._tell_room()
 
     def _collect(self) -> tuple[list[Submission], Work]:
@@ -349,11 +358,16 @@ class Host:
         )
         return submissions, work
 
-    async def _transact(self, work: Work) -> TurnOutcome:
+    async def _transact(self, work: Work, submissions: list[Submission]) -> TurnOutcome:
         """Run a turn and commit it."""
         run_in_thread = partial(self._loop.run_in_executor, self._thread)
         if self.in_thread:
-            outcome, seconds = await run_in_thread(self._run_and_commit, work)
+            after_seconds = limits.SICK_TURN_SECONDS
+            late = self._loop.call_later(after_seconds, self._is_too_slow, submissions)
+            try:
+                outcome, seconds = await run_in_thread(self._run_and_commit, work)
+            finally:
+                late.cancel()
             self.commit_seconds.observe(seconds)
             return outcome
         outcome = self.run_turn(work)
@@ -368,7 +382,7 @@ class Host:
         self.namespace.store.commit()
         return outcome, self._loop.time() - committing
 
-    async def _in_place(self, work: Callable[[], T]) -> T:
+    async def in_place(self, work: Callable[[], T]) -> T:
         """Do something with the store where turns run."""
         if self.in_thread:
             return await self._loop.run_in_executor(self._thread, work)
@@ -394,10 +408,7 @@ class Host:
         self._tell_quarantined()
         self._put_back(submissions[len(outcome.answers) :])
         for submission, answer in zip(submissions, outcome.answers, strict=False):
-            if isinstance(answer, TwinbusError):
-                self._tell(submission.reply.failed, answer)
-            else:
-                self._tell(submission.reply.done, answer)
+            self._answer(submission, answer)
         for want, taken in outcome.deliveries:
             self._deliver(want, taken)
         self._hand_out_effects(outcome.effects)
@@ -405,6 +416,18 @@ class Host:
             self.tick()
         if self.mover is not None:
             self.mover.look(self)
+        if self.spool is not None and self.fault is None:
+            self.spool.look_at_disk()
+
+    def _answer(self, submission: Submission, answer: Any) -> None:
+        """Tell a client how its command ended, once."""
+        if submission.answered:
+            return
+        submission.answered = True
+        if isinstance(answer, TwinbusError):
+            self._tell(submission.reply.failed, answer)
+        else:
+            self._tell(submission.reply.done, answer)
 
     def _put_back(self, submissions: list[Submission]) -> None:
         """These did not fit into the turn: they come first in the next one."""
@@ -506,79 +529,70 @@ class Host:
         log.error("store of %s stopped: %s", self.name, fault.text)
         self.fault = fault
         self.namespace.is_stopped = True
-        submissions = submissions + self._pending
-        self._pending = []
-        self.pending_bytes = 0
-        await self._undo(fault, submissions)
-        for wants in list(self._wants.values()):
-            for key in list(wants):
-                if key in self._consumers:
-                    self._tell(self._consumers[key].store_failed, fault)
-        self._recover_later()
+        await self._undo()
+        self._refuse_all(fault, submissions)
 
-    def _note_failure(self, error: Exception) -> None:
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        failed_at = f"{type(error).__name__} at {place.filename}:{place.lineno}"
-        if failed_at == self._failed_at:
-            name = self.namespace.name
-            self.on_broken(f"a turn of {name} failed twice with {failed_at}")
-        self._failed_at = failed_at
-
-    async def _undo(self, error: TwinbusError, submissions: list[Submission]) -> None:
-        """Nothing of the turn happened: say so to everyone in it."""
+    async def _undo(self) -> None:
+        """Nothing of the turn happened."""
         self.clock.keep_again()
         with contextlib.suppress(StoreFault):
-            await self._in_place(self._roll_back)
-        for submission in submissions:
-            submission.taken = True
-            self._tell(submission.reply.failed, error)
+            await self.in_place(self._roll_back)
 
     def _roll_back(self) -> None:
         self.namespace.store.rollback()
         self.namespace.reload()
 
-    def _recover_later(self) -> None:
-        if not self._closing:
-            self._loop.call_later(limits.STORE_RECOVERY_SECONDS, self._start_recovery)
-
-    def _start_recovery(self) -> None:
-        if not self._closing:
-            self._recovery = self._loop.create_task(self.try_recover())
-
     async def try_recover(self) -> None:
         """Ask a stopped store whether it takes writes again."""
-        if not await self._in_place(self._recovered):
-            self._recover_later()
-            return
-        log.warning("store of %s accepts again", self.name)
+        await self._recovery.attempt()
+
+    def resume(self) -> None:
+        """The store takes writes again."""
         self.fault = None
         self.namespace.is_stopped = False
         self._tick_due = True
         self._to_serve.update(dict.fromkeys(self._wants))
         self.wake()
-        if self.mover is not None:
+        if self.mover is not None and self.spool is not None:
             self.mover.accepts_again()
-
-    def _recovered(self) -> bool:
-        try:
-            if self._reopen is not None:
-                self._open_late(self._reopen())
-            elif not self.namespace.store.recover():
-                return False
-            self.namespace.reload()
-        except (StoreFault, ConfigError):
-            return False
-        return True
+            self.spool.look_at_disk()
 
     def stay_away(self, problem: str) -> None:
         """The store could not be opened: refuse everything until it can be."""
         self.fault = StoreFault(ShardAway(self.namespace.shard).text)
         self.namespace.is_stopped = True
         log.error("%s is not open: %s", self.name, problem)
-        self._recover_later()
+        self._recovery.later()
 
-    def _open_late(self, store: Store) -> None:
-        self._reopen = None
+    def use_store(self, store: Store) -> None:
+        """The store could be opened at last."""
         self.namespace.use_store(store)
         self.clock.use_store(store)
         self._quarantined = store.quarantined()
+
+    def _is_too_slow(self, submissions: list[Submission]) -> None:
+        """The turn in hand takes so long that its shard is sick."""
+        after = f"{limits.SICK_TURN_SECONDS:g} seconds"
+        text = f"The storage of {self.name} has not answered for {after}."
+        log.error("%s", text)
+        self._refuse_all(StoreFault(f"{text} Try again."), submissions)
+
+    def _refuse_all(self, fault: StoreFault, submissions: list[Submission]) -> None:
+        """Answer all that waits: the shard is sick. Sends that can be are spooled."""
+        self.fault = fault
+        self.namespace.is_stopped = True
+        if self.spool is not None:
+            self.spool.begin()
+        pending, self._pending = self._pending, []
+        self.pending_bytes = 0
+        for submission in submissions:
+            self._answer(submission, fault)
+        for submission in pending:
+            if self.spool is None or not self.spool.takes_over(submission):
+                submission.taken = True
+                self._answer(submission, fault)
+        for wants in list(self._wants.values()):
+            for key in list(wants):
+                if key in self._consumers:
+                    self._tell(self._consumers[key].store_failed, fault)
+        self._tell_room()

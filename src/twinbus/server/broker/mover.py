@@ -75,8 +75,16 @@ class Mover:
             log.error("shard %d has parcels for shard %d, which is not there", *pair)
             self._stuck.add(pair)
             return
+        if self._hosts[target].namespace.store.is_nearly_full():
+            # Looked at again after the next turn of a shard that has parcels for it.
+            return
         task = asyncio.get_running_loop().create_task(self._carry(source, target))
         self._tasks[pair] = task
+
+    def _look_at_spool(self, target: int) -> None:
+        spool = self._hosts[target].spool
+        if spool is not None:
+            spool.look()
 
     async def _carry(self, source: int, target: int) -> None:
         pair = (source, target)
@@ -89,6 +97,7 @@ class Mover:
                 apply = ApplyPosted(source, posted)
                 size_bytes = sum(len(row.body) for row in posted)
                 applied = await self._hosts[target].run(apply, size_bytes)
+                self._look_at_spool(target)
         except StoreFault:
             # Its host says when it goes on.
             self._stuck.add(pair)
@@ -97,6 +106,7 @@ class Mover:
             self._stuck.add(pair)
         finally:
             del self._tasks[pair]
+        self._look_at_spool(target)
         # Something may have come after the last look.
         if pair not in self._stuck:
             self.look(self._hosts[source])

@@ -209,11 +209,11 @@ class Namespace:
     def _send_or_ping(self, entity: Entity, message: Incoming, turn: Turn) -> int:
         if message.content_type == PING_CONTENT_TYPE:
             entity.count("pings", 1, self.undo_log)
-            self._prove_write(turn)
+            self.prove_write(turn)
             return 0
         return self.send(entity, [message], turn, checked=True)[0]
 
-    def _prove_write(self, turn: Turn) -> None:
+    def prove_write(self, turn: Turn) -> None:
         """Let the commit write a row: an empty one neither writes nor syncs.
 
         So a ping that is accepted proves that a message could have been kept.
@@ -244,9 +244,16 @@ class Namespace:
                 )
 
     def check_messages(
-        self, entity: Entity, messages: Sequence[Incoming], turn: Turn
+        self,
+        entity: Entity,
+        messages: Sequence[Incoming],
+        turn: Turn,
+        more_bytes: int = 0,
     ) -> None:
-        """Refuse messages that the entity does not take; changes nothing."""
+        """Refuse messages that the entity does not take; changes nothing.
+
+        `more_bytes` is what is kept for it elsewhere.
+        """
         if self.faults is not None:
             self.faults.check_send(entity.key, messages)
         if not entity.description.status.can_send:
@@ -254,7 +261,7 @@ class Namespace:
                 f"'{entity.name}' is disabled for sending "
                 f"({entity.description.status.value})."
             )
-        size = 0
+        size = more_bytes
         bytes_max = entity.message_bytes_max
         with_session = entity.requires_session
         for message in messages:

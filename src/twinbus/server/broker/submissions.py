@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from twinbus.errors import TwinbusError
 from twinbus.server.broker.turn import Command
+
+if TYPE_CHECKING:
+    from twinbus.server.broker.host import Host
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
@@ -30,7 +33,15 @@ class Reply(Protocol[T_contra]):
 class Submission:
     """A command that waits for its turn."""
 
-    __slots__ = ("command", "owner", "reply", "size_bytes", "taken")
+    __slots__ = (
+        "answered",
+        "command",
+        "host",
+        "owner",
+        "reply",
+        "size_bytes",
+        "taken",
+    )
 
     def __init__(
         self,
@@ -47,6 +58,10 @@ class Submission:
         self.owner = owner
         # In a turn: nothing may be added to the command any more.
         self.taken = False
+        # Its reply has been told.
+        self.answered = False
+        # Where it waits.
+        self.host: Host | None = None
 
 
 def in_fair_order(waiting: Sequence[Submission]) -> list[Submission]:

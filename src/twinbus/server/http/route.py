@@ -30,6 +30,7 @@ from twinbus.errors import (
     ArgumentError,
     CallerError,
     ShardAway,
+    SpoolFull,
     StorageFull,
     TwinbusError,
 )
@@ -64,6 +65,7 @@ STATUSES = answers.STATUSES | {
     # Nothing was changed, and it may pass by itself.
     StorageFull: 503,
     ShardAway: 503,
+    SpoolFull: 503,
 }
 
 

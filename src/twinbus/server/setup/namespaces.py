@@ -25,6 +25,7 @@ from twinbus.server.broker.directory.shards import Shards
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.mover import Mover
 from twinbus.server.broker.namespace import Namespace
+from twinbus.server.broker.spool import ShardSpool
 from twinbus.server.broker.turn import Turn
 from twinbus.store.base import EntityRow, Store
 from twinbus.store.shards import OpenedShard, open_shards
@@ -183,6 +184,7 @@ def start_hosts(namespace: OpenedNamespace, clock: Clock) -> Host:
     mover = Mover(hosts) if len(hosts) > 1 else None
     for host, opened in zip(hosts, namespace.opened, strict=True):
         host.hosts, host.mover = hosts, mover
+        host.spool = ShardSpool(host) if mover is not None else None
         host.instance = hosts[0].instance
         if host.namespace.is_stopped:
             host.stay_away(opened.problem or "it takes no writes")
@@ -191,7 +193,24 @@ def start_hosts(namespace: OpenedNamespace, clock: Clock) -> Host:
             host.tick()
     if mover is not None:
         mover.accepts_again()
+        _resume_spools(hosts)
     return hosts[0]
+
+
+def _resume_spools(hosts: Sequence[Host]) -> None:
+    """What one shard keeps for another goes before new sends; a sick one gets one."""
+    for host in hosts:
+        assert host.spool is not None
+        waiting = {
+            each: counts[host.namespace.shard].rows
+            for each in hosts
+            if host.namespace.shard in (counts := each.namespace.store.outbox())
+        }
+        most = max(waiting, key=lambda each: waiting[each], default=None)
+        if most is not None and waiting[most]:
+            host.spool.resume(most)
+        elif host.fault is not None:
+            host.spool.begin()
 
 
 async def settle_hosts(first: Host) -> None:

@@ -1,0 +1,100 @@
+"""How a shard that has stopped comes back: it proves that it takes writes again.
+
+Owns the tries. Each opens the database anew where that is needed; with several shards
+it also writes and syncs a row, and a disk that is too slow for that stays sick. Knows
+nothing about commands or clients.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import traceback
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from twinbus import limits
+from twinbus.errors import ConfigError, StoreFault
+from twinbus.store.base import PROBE, Record, Store, id_of
+
+if TYPE_CHECKING:
+    from twinbus.server.broker.host import Host
+
+log = logging.getLogger("twinbus.host")
+
+
+class Recovery:
+    """Tries, again and again, whether the store of a host takes writes."""
+
+    def __init__(self, host: Host, reopen: Callable[[], Store] | None) -> None:
+        self._host = host
+        # Opens the store, which could not be opened yet; None if it is open.
+        self._reopen = reopen
+        self._loop = asyncio.get_running_loop()
+        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._closing = False
+        # Where the last turn has failed.
+        self.failed_at = ""
+
+    def note_failure(self, error: Exception) -> None:
+        """A turn has failed with a defect; the second time it is said aloud."""
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        failed_at = f"{type(error).__name__} at {place.filename}:{place.lineno}"
+        if failed_at == self.failed_at:
+            name = self._host.namespace.name
+            self._host.on_broken(f"a turn of {name} failed twice with {failed_at}")
+        self.failed_at = failed_at
+
+    def later(self) -> None:
+        """Try after a while."""
+        if not self._closing:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_later(
+                limits.STORE_RECOVERY_SECONDS, self._start
+            )
+
+    async def close(self) -> None:
+        """Try no more."""
+        self._closing = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None:
+            await self._task
+
+    def _start(self) -> None:
+        if not self._closing and (self._task is None or self._task.done()):
+            self._task = self._loop.create_task(self.attempt())
+
+    async def attempt(self) -> None:
+        """Ask a stopped store whether it takes writes again."""
+        if not await self._host.in_place(self._is_well):
+            self.later()
+            return
+        log.warning("store of %s accepts again", self._host.name)
+        self._host.resume()
+
+    def _is_well(self) -> bool:
+        host = self._host
+        try:
+            if self._reopen is not None:
+                host.use_store(self._reopen())
+                self._reopen = None
+            elif not host.namespace.store.recover():
+                return False
+            host.namespace.reload()
+            return len(host.hosts) == 1 or self._is_quick(host.namespace.store)
+        except (StoreFault, ConfigError):
+            return False
+
+    def _is_quick(self, store: Store) -> bool:
+        """Whether a row can be written and synced in time."""
+        started = time.monotonic()
+        store.begin()
+        now = self._host.clock.now()
+        sequence = store.append(PROBE, [Record(b"", b"")], now)
+        store.remove([id_of(PROBE, sequence)])
+        store.commit()
+        return time.monotonic() - started < limits.SICK_PROOF_SECONDS

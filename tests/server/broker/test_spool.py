@@ -1,0 +1,252 @@
+"""Sends to a sick shard are kept by another one and come home in order."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.server.broker.sharded_site import ShardedSite, sharded
+from twinbus import limits
+from twinbus.core.entity import QueueDescription
+from twinbus.core.names import EntityPath
+from twinbus.errors import QuotaExceeded, SpoolFull, StorageFull, StoreFault
+from twinbus.server.broker.commands import Send
+from twinbus.server.broker.namespace import Namespace
+from twinbus.server.broker.spool import SpoolState
+from twinbus.server.broker.turn import Turn
+from twinbus.store.base import DiskFault
+from twinbus.wire.message import sections
+from twinbus.wire.message.sections import PING_CONTENT_TYPE, parse
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[ShardedSite]:
+    async with sharded(None, shards=2) as running:
+        await running.create(QueueDescription("well"), shard=0)
+        await running.create(QueueDescription("a"), shard=1)
+        await running.create(QueueDescription("b"), shard=1)
+        await running.settle()
+        yield running
+
+
+async def send(site: ShardedSite, name: str, *bodies: str) -> None:
+    """Send as clients do: as the command that a link hands in."""
+    fields = {sections.MESSAGE_ID: "x"}
+    for body in bodies:
+        command = Send(site.find(name))
+        message = parse(sections.encode_message(body.encode(), fields))
+        command.deliveries.append([message])
+        for error in (await site.host(name).run(command)).values():
+            raise error
+
+
+def spool_of(site: ShardedSite, name: str) -> SpoolState:
+    spool = site.host(name).spool
+    assert spool is not None
+    return spool.state
+
+
+async def fail(site: ShardedSite, kind: str = "down") -> None:
+    """Let shard 1 fail; the sends of the turn that fails are refused."""
+    site.hosts[1].namespace.store.rehearse(DiskFault(kind))
+    with pytest.raises(StoreFault):
+        await send(site, "a", "refused")
+
+
+async def heal(site: ShardedSite) -> None:
+    site.hosts[1].namespace.store.rehearse(None)
+    await site.hosts[1].try_recover()
+    await site.settle()
+
+
+@pytest.mark.parametrize("kind", ["down", "full"])
+async def test_sends_to_a_failing_shard_are_kept_and_come_home(
+    site: ShardedSite, kind: str
+) -> None:
+    await send(site, "a", "before")
+    await fail(site, kind)
+
+    await send(site, "a", "1", "2")
+    await send(site, "b", "3")
+    await send(site, "a", "4")
+    assert spool_of(site, "a") is SpoolState.ON
+    with pytest.raises(StoreFault):
+        await site.bodies("a")
+    await send(site, "well", "beside")
+    assert await site.bodies("well") == ["beside"]
+
+    await heal(site)
+    assert await site.bodies("a") == ["before", "1", "2", "4"]
+    assert await site.bodies("b") == ["3"]
+    assert spool_of(site, "a") is SpoolState.OFF
+    await send(site, "a", "5")
+    assert (await site.bodies("a"))[-1] == "5"
+
+
+async def test_a_shard_that_hangs_is_sick_and_comes_back(
+    site: ShardedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "SICK_TURN_SECONDS", 0.05)
+    store = site.hosts[1].namespace.store
+    commit, go_on = store.commit, threading.Event()
+
+    def hang() -> None:
+        go_on.wait()
+        commit()
+
+    monkeypatch.setattr(store, "commit", hang)
+    with pytest.raises(StoreFault, match="has not answered"):
+        await send(site, "a", "in the turn that hangs")
+
+    await send(site, "a", "1", "2")
+    with pytest.raises(StoreFault):
+        await site.bodies("b")
+    await send(site, "well", "beside")
+    assert await site.bodies("well") == ["beside"]
+
+    go_on.set()
+    await site.hosts[1].try_recover()
+    await site.settle()
+    # The turn that hung has happened after all: its client was told that it is unknown.
+    assert await site.bodies("a") == ["in the turn that hangs", "1", "2"]
+
+
+async def test_new_sends_queue_behind_what_is_on_its_way(
+    site: ShardedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "OUTBOX_ROWS", 1)
+    monkeypatch.setattr(limits, "SPOOL_TAIL_ROWS", 3)
+    await fail(site)
+    await send(site, "a", *(str(k) for k in range(10)))
+
+    site.hosts[1].namespace.store.rehearse(None)
+    await site.hosts[1].try_recover()
+    assert spool_of(site, "a") is SpoolState.DRAINING
+    # Those of the other entity have nothing before them.
+    await send(site, "b", "direct")
+    assert await site.bodies("b") == ["direct"]
+    later = [asyncio.ensure_future(send(site, "a", str(k))) for k in range(10, 30)]
+    await asyncio.gather(*later)
+    await site.settle()
+
+    found = [int(body) for body in await site.bodies("a")]
+    assert found[:10] == list(range(10))
+    assert sorted(found) == list(range(30))
+    assert spool_of(site, "a") is SpoolState.OFF
+
+
+async def test_the_checks_of_a_send_are_made(site: ShardedSite) -> None:
+    await fail(site)
+
+    def shrink(entity_bytes: int) -> None:
+        limit = site.find("a").size_bytes_max
+        spool = site.host("a").spool
+        assert spool is not None
+        spool.spooled_bytes["a"] += limit - entity_bytes
+
+    shrink(5_000)
+    await send(site, "a", "x" * 100)
+    with pytest.raises(QuotaExceeded):
+        await send(site, "a", "x" * 200, *("y" * 200 for _ in range(40)))
+
+
+async def test_a_full_spool_refuses(
+    site: ShardedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "SPOOL_BYTES_MAX", 2_000)
+    await fail(site)
+    with pytest.raises(SpoolFull):
+        await send(site, "a", *("x" * 200 for _ in range(40)))
+    assert await well_rows(site) > 0
+
+
+async def well_rows(site: ShardedSite) -> int:
+    counts = site.hosts[0].namespace.store.outbox()
+    return counts[1].rows
+
+
+async def test_without_a_healthy_shard_sends_are_refused(site: ShardedSite) -> None:
+    await fail(site)
+    site.hosts[0].namespace.store.rehearse(DiskFault("down"))
+    for _ in range(2):
+        with pytest.raises(StoreFault):
+            await send(site, "a", "x")
+
+
+async def test_a_ping_proves_a_write_where_the_message_would_be(
+    site: ShardedSite,
+) -> None:
+    await fail(site)
+    fields = {sections.CONTENT_TYPE: PING_CONTENT_TYPE}
+    command = Send(site.find("a"))
+    command.deliveries.append([parse(sections.encode_message(b"", fields))])
+    assert await site.host("a").run(command) == {}
+    assert await well_rows(site) == 0
+
+    site.hosts[0].namespace.store.rehearse(DiskFault("down"))
+    command = Send(site.find("a"))
+    command.deliveries.append([parse(sections.encode_message(b"", fields))])
+    with pytest.raises(StoreFault):
+        await site.host("a").run(command)
+
+
+async def test_what_is_kept_for_a_deleted_entity_is_set_aside(
+    site: ShardedSite,
+) -> None:
+    await fail(site)
+    await send(site, "a", "lost?")
+    site.hosts[1].namespace.store.rehearse(None)
+    mover = site.hosts[1].mover
+    for host in site.hosts:
+        host.mover = None
+    await site.hosts[1].try_recover()
+
+    def delete(namespace: Namespace, turn: Turn) -> None:
+        namespace.delete(EntityPath("a"), turn)
+
+    await site.hosts[1].run(delete)
+    for host in site.hosts:
+        host.mover = mover
+    await site.settle()
+    assert site.hosts[0].namespace.store.quarantined() == 1
+
+
+async def test_a_nearly_full_disk_lets_receivers_go_on(
+    site: ShardedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await send(site, "a", "before")
+    store = site.hosts[1].namespace.store
+    monkeypatch.setattr(store, "is_nearly_full", lambda: True)
+    with pytest.raises(StorageFull):
+        await send(site, "a", "refused")
+
+    await send(site, "a", "kept")
+    assert await site.bodies("a") == ["before"]
+
+    monkeypatch.setattr(store, "is_nearly_full", lambda: False)
+    await site.hosts[1].run(lambda _namespace, _turn: None)
+    await site.settle()
+    assert await site.bodies("a") == ["before", "kept"]
+
+
+async def test_the_order_survives_a_restart(tmp_path: Path) -> None:
+    async with sharded(tmp_path, shards=2) as site:
+        await site.create(QueueDescription("a"), shard=1)
+        await site.settle()
+        await fail(site)
+        await send(site, "a", "1", "2")
+    folder = tmp_path / "contoso" / "shard-1"
+    away = folder.rename(folder.with_name("away"))
+
+    async with sharded(tmp_path, shards=None) as site:
+        assert spool_of(site, "a") is SpoolState.ON
+        await send(site, "a", "3")
+        away.rename(folder)
+        await site.hosts[1].try_recover()
+        await send(site, "a", "4")
+        await site.settle()
+        assert await site.bodies("a") == ["1", "2", "3", "4"]
