@@ -60,6 +60,16 @@ def duplicate_key(message_id: Any) -> str:
     return f"{type(message_id).__name__}{message_id!r}"
 
 
+def fragment_key(entity: Entity, message: Incoming) -> str | None:
+    """What decides which fragment of an entity takes a message; None: any of them."""
+    key = message.session_id or message.partition_key
+    if key is not None or message.message_id is None:
+        return key
+    if entity.duplicate_window_ms is None:
+        return None
+    return duplicate_key(message.message_id)
+
+
 def _cursor_name(topic: Entity) -> str:
     """The setting with the message and the subscription that `fan_out` has reached."""
     return f"fan-out {topic.id}"

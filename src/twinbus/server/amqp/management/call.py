@@ -234,6 +234,10 @@ class Call:
         """The largest message that can be here; a subscription takes its topic's."""
         return (self.entity.topic or self.entity).message_bytes_max
 
+    def shown(self, sequence: int) -> int:
+        """A sequence number as clients see it: with the number of the fragment."""
+        return self.entity.number_base | sequence
+
     def grant(self, session_id: str) -> SessionGrant:
         """The lock of a session that the asking connection still holds."""
         key = SessionKey(self.namespace.shard, self.container, session_id)

@@ -64,7 +64,7 @@ def peek(call: Call) -> ManagementReply:
     size_bytes = 0
     for stored in _browse(call, start, session):
         shown = _without_body(stored) if without_body else stored
-        message = render_stored(shown, None, None)
+        message = render_stored(shown, None, None, call.entity.number_base)
         size_bytes += len(message)
         if found and size_bytes > limits.PEEK_BYTES_MAX:
             break
@@ -139,12 +139,14 @@ def receive_deferred(call: Call) -> ManagementReply:
     call.entity.count("delivered", len(messages), call.namespace.undo_log)
     if mode == _RECEIVE_AND_DELETE:
         store.complete([Lock(key, nonce) for key in ids], call.now)
-        shown = [{"message": render_stored(stored, None, None)} for stored in messages]
-        return done({"messages": shown})
+        base = call.entity.number_base
+        shown = [render_stored(stored, None, None, base) for stored in messages]
+        return done({"messages": [{"message": message} for message in shown]})
     if grant is not None:
         until_ms = grant.until_ms
     shown_ms = call.now.shown(until_ms)
-    return done({"messages": [_locked(stored, nonce, shown_ms) for stored in messages]})
+    locked = [_locked(call, stored, nonce, shown_ms) for stored in messages]
+    return done({"messages": locked})
 
 
 def _check_deferred(
@@ -160,7 +162,8 @@ def _check_deferred(
             or (grant is not None and stored.session != grant.name)
         ):
             raise MessageNotFound(
-                f"There is no deferred message with the sequence number {sequence}."
+                "There is no deferred message with the sequence number "
+                f"{call.shown(sequence)}."
             )
         size_bytes += len(stored.bare)
         if size_bytes > limits.DEFERRED_BYTES_MAX:
@@ -178,9 +181,10 @@ def _find(call: Call, sequence: int) -> Stored | None:
     return found[0] if found else None
 
 
-def _locked(stored: Stored, nonce: int, until_ms: int) -> dict[str, Any]:
+def _locked(call: Call, stored: Stored, nonce: int, until_ms: int) -> dict[str, Any]:
     lock = Lock(stored.id, nonce)
-    message = render_stored(stored, token_bytes(*lock), until_ms)
+    base = call.entity.number_base
+    message = render_stored(stored, token_bytes(*lock), until_ms, base)
     return {"lock-token": uuid_of(lock), "message": message}
 
 
@@ -263,7 +267,8 @@ def _check_change(call: Call, stored: Stored, changes: dict[str, Any]) -> None:
         bare = parts.with_application_properties(stored.bare, changes)
     except PeerError as error:
         raise InvalidField(
-            f"The properties of message {stored.sequence} cannot be read: {error.text}"
+            f"The properties of message {call.shown(stored.sequence)} cannot be read: "
+            f"{error.text}"
         ) from None
     call.namespace.changed(stored, changes)
     if len(bare) > max(call.message_bytes_max, len(stored.bare)) and changes:

@@ -8,6 +8,8 @@ commit. Statuses of errors are in `broker/answers.py`. Knows nothing about links
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from twinbus import errors
 from twinbus.core.names import EntityPath
@@ -25,7 +27,7 @@ from twinbus.server.broker.turn import Turn
 from twinbus.store.base import SessionGrant
 from twinbus.wire.message.sections import Request
 
-__all__ = ["ManagementReply", "find_operation", "perform", "refusal"]
+__all__ = ["AskedWork", "ManagementReply", "find_operation", "perform", "refusal"]
 
 _HANDLERS: dict[Operation, Callable[[Call], ManagementReply]] = {
     Operation.RENEW_LOCK: management_messages.renew_locks,
@@ -56,6 +58,31 @@ def find_operation(request: Request) -> Operation:
     return operation
 
 
+@dataclass(frozen=True, slots=True)
+class AskedWork:
+    """What a request asks for (`turn.Command`); raises a refusal, and changed nothing.
+
+    It is about the entity at the path in the shard that carries it out.
+    """
+
+    operation: Operation
+    path: EntityPath
+    body: Any
+    # The session locks that the asking connection holds, by session.
+    grants: Mapping[SessionKey, SessionGrant]
+
+    def __call__(self, namespace: Namespace, turn: Turn) -> ManagementReply:
+        entity = namespace.entities.get(self.path)
+        _check_status(entity, self.operation)
+        arguments = Arguments(self.body)
+        call = Call(namespace, entity, self.path, arguments, self.grants, turn)
+        return _HANDLERS[self.operation](call)
+
+    def but(self, values: Mapping[str, Any]) -> AskedWork:
+        """The same with other arguments."""
+        return replace(self, body={**self.body, **values})
+
+
 def perform(
     namespace: Namespace,
     path: EntityPath,
@@ -64,12 +91,9 @@ def perform(
     turn: Turn,
 ) -> ManagementReply:
     """Carry a request out. Raises `CallerError` or `BusyError`, and changed nothing."""
-    operation = find_operation(request)
-    entity = namespace.entities.get(path)
-    _check_status(entity, operation)
-    arguments = Arguments(request.body)
-    call = Call(namespace, entity, path, arguments, grants, turn)
-    return _HANDLERS[operation](call)
+    return AskedWork(find_operation(request), path, request.body, grants)(
+        namespace, turn
+    )
 
 
 def _check_status(entity: Entity, operation: Operation) -> None:

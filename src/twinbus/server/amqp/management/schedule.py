@@ -28,8 +28,8 @@ from twinbus.wire.types import ARRAY_LONG, Array
 def schedule(call: Call) -> ManagementReply:
     """Keep messages until their time; one whose time is past goes out at once."""
     _check_target(call)
-    messages = [_message(item) for item in call.arguments.items("messages")]
-    numbers = call.namespace.send(call.entity, messages, call.turn)
+    messages = [read_message(item) for item in call.arguments.items("messages")]
+    numbers = map(call.shown, call.namespace.send(call.entity, messages, call.turn))
     return done({"sequence-numbers": Array(ARRAY_LONG, numbers)})
 
 
@@ -41,7 +41,8 @@ def cancel(call: Call) -> ManagementReply:
     for sequence in sequences:
         if not _is_scheduled(call, sequence):
             raise MessageNotFound(
-                f"There is no scheduled message with the sequence number {sequence}."
+                "There is no scheduled message with the sequence number "
+                f"{call.shown(sequence)}."
             )
     for sequence in sequences:
         call.namespace.cancel(call.entity, [sequence])
@@ -62,7 +63,8 @@ def _is_scheduled(call: Call, sequence: int) -> bool:
     return any(stored.state == State.SCHEDULED for stored in found)
 
 
-def _message(item: Any) -> Incoming:
+def read_message(item: Any) -> Incoming:
+    """A message that is to be scheduled; refuses what could not be kept."""
     entry = Arguments(item, "an element of 'messages'")
     # They repeat what the message says, so they are only looked at.
     for key in ("session-id", "partition-key", "via-partition-key"):
