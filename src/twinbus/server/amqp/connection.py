@@ -23,6 +23,7 @@ from twinbus.server.amqp.node import Needed, Node
 from twinbus.server.amqp.receiving import ReceiveNode
 from twinbus.server.amqp.replies import ReplyKey, ReplyNode, UnreadBytes, wire_error
 from twinbus.server.amqp.transactions import Transactions
+from twinbus.server.broker.clients import HasRoom
 from twinbus.server.broker.commands import SessionKey
 from twinbus.server.broker.directory.placement import unwatch_rules, watch_rules
 from twinbus.server.broker.host import Host
@@ -339,12 +340,12 @@ class ServerConnection(asyncio.Protocol):
         self._unread.waiting = self.reply_bytes + written
         return self._unread
 
-    def wait_for_room(self, host: Host) -> None:
-        """Too much waits for a host: read no more until it has caught up."""
+    def wait_for_room(self, crowd: HasRoom) -> None:
+        """Too much waits for a host or a line: read no more until it has caught up."""
         if not self._crowded:
             self._crowded = True
             self._pause_reading()
-            host.on_room.append(self._has_room)
+            crowd.on_room.append(self._has_room)
 
     def _has_room(self) -> None:
         self._crowded = False

@@ -1,25 +1,35 @@
-"""`$management` links: requests are carried out in a turn and answered."""
+"""`$management` links: requests are carried out in a turn and answered.
+
+Those about a partitioned entity take turns of several hosts. They are carried out one
+after the other, so that replies keep the order of the requests.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from twinbus import limits
 from twinbus.core.names import EntityPath
 from twinbus.errors import BusyError, StoreFault, TwinbusError
 from twinbus.server.amqp.management.operations import (
+    AskedWork,
+    ManagementReply,
     find_operation,
     perform,
     refusal,
 )
+from twinbus.server.amqp.management.partitioned import Division
 from twinbus.server.amqp.node import Node
 from twinbus.server.amqp.receiving import ReceiveNode
 from twinbus.server.amqp.replies import UnreadBytes, reply_node
 from twinbus.server.broker.commands import SessionKey
-from twinbus.server.broker.directory.placement import host_of
-from twinbus.server.broker.turn import Turn
-from twinbus.store.base import SessionGrant
+from twinbus.server.broker.directory.placement import get_entity, host_of
+from twinbus.server.broker.turn import Turn, answerable
+from twinbus.store.base import SessionGrant, shard_of_nonce
 from twinbus.wire.events import Delivered
 from twinbus.wire.link import Link
 from twinbus.wire.message.sections import Request
@@ -31,6 +41,8 @@ if TYPE_CHECKING:
     from twinbus.server.broker.namespace import Namespace
 
 _ACCEPTED = Accepted()
+# Which fragment is next for what has no key, for all links.
+_TURNS = itertools.count()
 _UNREAD = "Read the replies that are there, then ask again."
 
 
@@ -42,6 +54,8 @@ class ManagementNode(Node):
     ) -> None:
         super().__init__(connection, link, host_of(connection.host, path))
         self.path = path
+        # Requests about a partitioned entity that wait or are carried out.
+        self._line: RequestLine | None = None
 
     def on_delivery(self, delivery: Delivered) -> None:
         """A request came."""
@@ -59,10 +73,26 @@ class ManagementNode(Node):
             # Refused in its turn, so that replies keep the order of the requests.
             command.refused = error
         reply = RequestReply(self, request, session, unread)
+        if len(self.host.hosts) > 1 and self._is_divided():
+            assert self._line is not None
+            self._line.add(request, reply, command.refused, len(delivery.payload))
+            return
         self.host.submit(command, reply, len(delivery.payload), self.connection)
         if self.host.crowded:
             connection.wait_for_room(self.host)
         connection.flush_soon()
+
+    def _is_divided(self) -> bool:
+        """Whether a request goes to several hosts, or behind one that does."""
+        entity = self.host.namespace.entities.find(self.path.key)
+        if self._line is None and entity is not None and len(entity.fragments) > 1:
+            self._line = RequestLine(self)
+        return self._line is not None
+
+    def on_closed(self) -> None:
+        """The link is gone."""
+        if self._line is not None:
+            self._line.close()
 
 
 class ManagementCommand:
@@ -130,12 +160,21 @@ class RequestReply:
         """Answer."""
         self._unread.made -= len(encoded.payload)
         if encoded.renewed is not None:
-            container, grant = encoded.renewed
-            holders = self._node.host.session_holders
-            holder = holders.get((container, grant.nonce))
-            if isinstance(holder, ReceiveNode):
-                holder.hold(grant)
+            self._hold(*encoded.renewed)
         self._send(encoded.payload)
+
+    def _hold(self, container: int, grant: SessionGrant) -> None:
+        """Let the link that holds a session know the new end of its lock."""
+        host = self._node.host.hosts[shard_of_nonce(grant.nonce)]
+        holder = host.session_holders.get((container, grant.nonce))
+        if isinstance(holder, ReceiveNode):
+            holder.hold(grant)
+
+    def answer(self, reply: ManagementReply) -> None:
+        """Answer with a reply that no turn has encoded."""
+        if reply.renewed is not None:
+            self._hold(*reply.renewed)
+        self._send(reply.encode(self._request.message_id))
 
     def failed(self, error: TwinbusError) -> None:
         """It did not happen."""
@@ -149,3 +188,96 @@ class RequestReply:
         target = reply_node(node.connection, self._session, key, self._request.reply_to)
         if target is not None:
             target.send(payload)
+
+
+class _Waiting(NamedTuple):
+    """A request about a partitioned entity."""
+
+    request: Request
+    reply: RequestReply
+    # Why the client may not ask that.
+    refused: TwinbusError | None
+    size_bytes: int
+
+
+class RequestLine:
+    """Requests of one link about a partitioned entity, one after the other."""
+
+    def __init__(self, node: ManagementNode) -> None:
+        self._node = node
+        self._waiting: deque[_Waiting] = deque()
+        self._waiting_bytes = 0
+        self._task: asyncio.Task[None] | None = None
+        # Called when the last of too many requests is gone.
+        self.on_room: list[Callable[[], None]] = []
+
+    def add(
+        self,
+        request: Request,
+        reply: RequestReply,
+        refused: TwinbusError | None,
+        size_bytes: int,
+    ) -> None:
+        """Take a request in; its reply leaves after those of the ones before."""
+        self._waiting.append(_Waiting(request, reply, refused, size_bytes))
+        self._waiting_bytes += size_bytes
+        if self._task is None:
+            loop = asyncio.get_running_loop()
+            self._task = loop.create_task(self._work_off())
+        if self._is_crowded:
+            self._node.connection.wait_for_room(self)
+
+    def close(self) -> None:
+        """The link is gone; what a turn is doing is done."""
+        if self._task is not None:
+            self._task.cancel()
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        self._tell_room()
+
+    @property
+    def _is_crowded(self) -> bool:
+        return (
+            len(self._waiting) > limits.REPLIES_WAITING_MAX
+            or self._waiting_bytes > limits.REQUEST_BYTES_MAX
+        )
+
+    def _tell_room(self) -> None:
+        if self.on_room and not self._is_crowded:
+            waiting, self.on_room = self.on_room, []
+            for resume in waiting:
+                resume()
+
+    async def _work_off(self) -> None:
+        try:
+            while self._waiting:
+                waiting = self._waiting.popleft()
+                reply = await self._carry_out(waiting)
+                waiting.reply.answer(reply)
+                self._waiting_bytes -= waiting.size_bytes
+                self._tell_room()
+        finally:
+            self._task = None
+
+    async def _carry_out(self, waiting: _Waiting) -> ManagementReply:
+        try:
+            return await self._perform(waiting)
+        except Exception as error:  # noqa: BLE001
+            return refusal(answerable(error, self._node.host.namespace))
+
+    async def _perform(self, waiting: _Waiting) -> ManagementReply:
+        connection = self._node.connection
+        if waiting.refused is not None:
+            raise waiting.refused
+        if connection.note_unread().total > limits.REPLY_BYTES_MAX:
+            raise BusyError(_UNREAD)
+        request = waiting.request
+        path = self._node.path
+        entity = get_entity(connection.host, path)
+        operation = find_operation(request)
+        asked = AskedWork(operation, path, request.body, connection.grants)
+        host = connection.host.hosts[entity.shard]
+        if len(entity.fragments) > 1:
+            return await Division(host, entity, asked, next(_TURNS)).carry_out()
+        # It was deleted, and another one has its name.
+        return await host.run(asked)

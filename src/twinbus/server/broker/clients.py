@@ -1,11 +1,12 @@
 """What a host knows of its clients: what it calls when something happens to them.
 
-Owns no state. Links, connections and requests implement these; the host calls them
-after a commit, on the event loop.
+Also what clients know of whatever they wait for. Owns no state. Links, connections and
+requests implement these; the host calls them after a commit, on the event loop.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from twinbus.errors import TwinbusError
@@ -40,3 +41,10 @@ class EntityLink(Protocol):
 
     def entity_deleted(self) -> None:
         """The entity is gone: detach."""
+
+
+class HasRoom(Protocol):
+    """A host, or what stands before several: it can be crowded."""
+
+    # Called when the last of too many waiting requests is gone.
+    on_room: list[Callable[[], None]]
