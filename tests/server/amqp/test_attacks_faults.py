@@ -21,7 +21,7 @@ from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
 from twinbus.server.http.rest.messages import Shown, read_batch
-from twinbus.server.http.rest.receiving import PendingReceive
+from twinbus.server.http.rest.receiving import PendingReceive, ReceivePlace
 from twinbus.store.base import TRANSFER_DEAD_LETTER, EntityRow, Record
 from twinbus.store.sqlite.store import SqliteStore
 from twinbus.wire.codec import encode
@@ -196,7 +196,7 @@ async def test_a_message_taken_at_the_deadline_is_received() -> None:
     namespace = provisioned(store, QueueDescription("orders"))
     host = Host(namespace, ManualClock(NOW_MS))
     entity = namespace.entities.get(EntityPath("orders"))
-    catch = PendingReceive(host, entity, entity.id, lock=False)
+    catch = PendingReceive([ReceivePlace(host, entity, entity.id)], lock=False)
     catch.open(60.0)
     timer = catch._timer
     assert timer is not None

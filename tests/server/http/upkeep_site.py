@@ -90,12 +90,17 @@ class UpkeepSite:
 
 @asynccontextmanager
 async def serving(
-    folder: Path, config: NamespaceConfig, *, dev: bool = False
+    folder: Path,
+    config: NamespaceConfig,
+    *,
+    dev: bool = False,
+    shards: int | None = None,
 ) -> AsyncIterator[UpkeepSite]:
     """Serve a namespace over AMQP and HTTP."""
     clock = ManualClock()
     listen = ListenOptions("127.0.0.1", {"amqp": 0, "http": 0})
-    server = Server(ServerOptions([config], folder, listen, dev=dev), clock)
+    options = ServerOptions([config], folder, listen, dev=dev, shards=shards)
+    server = Server(options, clock)
     ready = (await server.start())["namespaces"][config.name]
     try:
         raw = RawServer(server, clock, ready["amqp_port"])

@@ -289,9 +289,12 @@ def _encoded(text: str) -> bytes:
 class Shown:
     """A message on its way out."""
 
-    def __init__(self, stored: Stored, lock: Lock | None, until_ms: int) -> None:
+    def __init__(
+        self, stored: Stored, lock: Lock | None, until_ms: int, number_base: int = 0
+    ) -> None:
         token = token_bytes(*lock) if lock else None
-        message = render_stored(stored, token, until_ms if lock else None)
+        locked_until_ms = until_ms if lock else None
+        message = render_stored(stored, token, locked_until_ms, number_base)
         self._parts: dict[int, Any] = {}
         self._bodies: list[Any] = []
         for code, _begin, start, end in sections.find_sections(message):
@@ -304,6 +307,7 @@ class Shown:
                     value, _ = decode(message, start, budget=limits.SECTION_NODES_MAX)
                     self._parts[code] = value
         self._stored = stored
+        self._number = number_base | stored.sequence
         self._lock = lock
         self._until_ms = until_ms
 
@@ -348,7 +352,7 @@ class Shown:
             "DeliveryCount": stored.deliveries + 1,
             "EnqueuedSequenceNumber": stored.origin or 0,
             "EnqueuedTimeUtc": _date(stored.enqueued_ms),
-            "SequenceNumber": stored.sequence,
+            "SequenceNumber": self._number,
             "State": State(stored.state).name.capitalize(),
             "TimeToLive": self._ttl_seconds(),
         }

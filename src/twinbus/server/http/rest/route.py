@@ -10,6 +10,7 @@ A message in HTTP is in `messages.py`, waiting for one in `receiving.py`.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 import urllib.parse
 from functools import partial
@@ -40,13 +41,14 @@ from twinbus.server.broker.commands import Send
 from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.directory.placement import (
     get_entity,
-    host_of,
     rules_of,
     unwatch_rules,
     watch_rules,
 )
+from twinbus.server.broker.host import Host
 from twinbus.server.broker.lock_tokens import lock_of, uuid_of
 from twinbus.server.broker.namespace import Namespace
+from twinbus.server.broker.routing import fragment_key
 from twinbus.server.broker.turn import Turn
 from twinbus.server.http import route
 from twinbus.server.http.admin.xml import ERROR_TYPE, write_error
@@ -59,14 +61,21 @@ from twinbus.server.http.rest.messages import (
     read_single,
 )
 from twinbus.server.http.rest.paths import RestAction, RestRequest, find_rest
-from twinbus.server.http.rest.receiving import PendingReceive, TakenMessage
+from twinbus.server.http.rest.receiving import (
+    PendingReceive,
+    ReceivePlace,
+    TakenMessage,
+)
 from twinbus.server.http.route import Exchange, SurfaceRoute, read_body
-from twinbus.store.base import Lock, Stored
+from twinbus.store.base import Lock, Stored, shard_of_nonce
 from twinbus.wire.message import sections
+from twinbus.wire.message.sections import Incoming
 
 # Where `http/server.py` leaves the headers with the names as the client wrote them.
 HEADERS_AS_SENT = "headers_as_sent"
 
+# Which fragment is next for what has no key.
+_TURNS = itertools.count()
 _SECONDS = re.compile(r"[0-9]{1,9}")
 
 # As documented.
@@ -96,7 +105,6 @@ class RestExchange(Exchange):
         super().__init__(port, request)
         self._pending = pending
         self._wanted: RestRequest = self.found
-        self._entity_host = host_of(self.host, self._wanted.path)
 
     def asked(self) -> Asked:
         """What the path says."""
@@ -141,7 +149,8 @@ class RestExchange(Exchange):
             raise CallerError(
                 f"'{path.text}' cannot be sent to. Send to the queue or topic itself."
             )
-        await self._room()
+        hosts = map(self._host_of, self._fragments(entity))
+        await _room(min(hosts, key=lambda host: host.pending_bytes))
         body = await self._body(entity)
         content_type = self.request.headers.get("content-type", "")
         if content_type.partition(";")[0].strip().lower() == BATCH_TYPE:
@@ -150,20 +159,28 @@ class RestExchange(Exchange):
             state: dict[str, Any] = self.request.scope.get("state", {})
             headers = state.get(HEADERS_AS_SENT, self.request.headers.raw)
             messages = [read_single(headers, body)]
+        if len(entity.fragments) > 1:
+            entity = self._fragment_for(entity, messages)
+            await _room(self._host_of(entity))
         send = Send(entity)
         send.deliveries.append(messages)
-        refused = await self._entity_host.run(send, len(body))
+        refused = await self._host_of(entity).run(send, len(body))
         for error in refused.values():
             raise error
         headers_out = {"Content-Type": content_type} if content_type else {}
         return Response(status_code=201, headers=headers_out)
 
-    async def _room(self) -> None:
-        """Wait until the store has caught up, before the body is read."""
-        while self._entity_host.crowded:
-            room = asyncio.Event()
-            self._entity_host.on_room.append(room.set)
-            await room.wait()
+    def _fragment_for(self, entity: Entity, messages: list[Incoming]) -> Entity:
+        """The fragment of a partitioned entity that takes a batch as a whole."""
+        keys = {fragment_key(entity, message) for message in messages} - {None}
+        if len(keys) > 1:
+            raise ArgumentError(
+                f"'{entity.name}' is partitioned: give all messages of a batch the "
+                "same session id or partition key, or send them one by one."
+            )
+        key = keys.pop() if keys else None
+        shards = self.host.namespace.shards
+        return shards.fragment_for(entity, key, next(_TURNS))
 
     async def _body(self, entity: Entity) -> bytes:
         bytes_max = entity.message_bytes_max
@@ -184,9 +201,11 @@ class RestExchange(Exchange):
         if not entity.description.status.can_receive:
             raise EntityDisabled(f"'{entity.name}' is disabled for receiving.")
         locks = self._wanted.action is RestAction.PEEK_LOCK
-        receive = PendingReceive(
-            self._entity_host, entity, entity.container(path.sub_queue), locks
-        )
+        places = [
+            ReceivePlace(self._host_of(each), each, each.container(path.sub_queue))
+            for each in self._fragments(entity)
+        ]
+        receive = PendingReceive(places, locks)
         # A receive ends with its token at the latest.
         left_seconds = claim.expires_s - self.host.token_clock.now().wall_ms / 1000
         wait_seconds = min(self._wait_seconds(), left_seconds)
@@ -230,29 +249,33 @@ class RestExchange(Exchange):
         shown = Shown(*taken)
         response = Response(shown.body, 200 if taken.lock is None else 201)
         if taken.lock is not None:
-            response.headers["Location"] = self._location(taken.lock)
+            number = taken.number_base | taken.lock.sequence
+            response.headers["Location"] = self._location(number, taken.lock)
         for name, value in shown.headers:
             # Names of properties keep their capital letters.
             response.raw_headers.append((name.encode("ascii"), value.encode("ascii")))
         return response
 
-    def _location(self, lock: Lock) -> str:
+    def _location(self, number: int, lock: Lock) -> str:
         scheme = self.request.scope["scheme"]
         path = urllib.parse.quote(self._wanted.path.text, safe="/$~")
         root = f"{scheme}://{self.authority}"
-        return f"{root}/{path}/messages/{lock.sequence}/{uuid_of(lock)}"
+        return f"{root}/{path}/messages/{number}/{uuid_of(lock)}"
 
     # -- settle ------------------------------------------------------------------------
 
     async def _settle(self, entity: Entity) -> Response:
         wanted = self._wanted
-        container = entity.container(wanted.path.sub_queue)
         lock = lock_of(wanted.token)
+        if len(entity.fragments) > 1:
+            entity = self._locked_in(entity, lock)
+        container = entity.container(wanted.path.sub_queue)
+        names = (str(entity.number_base | lock.sequence), wanted.message)
 
         def work(namespace: Namespace, turn: Turn) -> int | None:
             if namespace.entities.find(entity.key) is not entity:
                 raise EntityNotFound(entity.name)
-            stored = _held(namespace, container, lock, wanted.message, turn.now)
+            stored = _held(namespace, container, lock, names, turn.now)
             if wanted.action is RestAction.COMPLETE:
                 namespace.complete([lock], turn)
             elif wanted.action is RestAction.UNLOCK:
@@ -261,11 +284,38 @@ class RestExchange(Exchange):
                 return _renew(namespace, entity, lock, stored, turn.now)
             return None
 
-        until_ms = await self._entity_host.run(work)
+        until_ms = await self._host_of(entity).run(work)
         headers = {}
         if until_ms is not None:
             headers["BrokerProperties"] = locked_until(until_ms)
         return Response(status_code=200, headers=headers)
+
+    # -- fragments ---------------------------------------------------------------------
+
+    def _host_of(self, entity: Entity) -> Host:
+        return self.host.hosts[entity.shard]
+
+    def _fragments(self, entity: Entity) -> list[Entity]:
+        """The fragments of a partitioned entity; any other one is alone."""
+        if len(entity.fragments) < 2:
+            return [entity]
+        return self.host.namespace.shards.fragments(entity)
+
+    def _locked_in(self, entity: Entity, lock: Lock) -> Entity:
+        """The fragment that has made a lock."""
+        shard = shard_of_nonce(lock.nonce)
+        for each in self._fragments(entity):
+            if each.shard == shard:
+                return each
+        raise MessageNotFound("There is no message with that lock token here.")
+
+
+async def _room(host: Host) -> None:
+    """Wait until the store has caught up."""
+    while host.crowded:
+        room = asyncio.Event()
+        host.on_room.append(room.set)
+        await room.wait()
 
 
 class _ReceiveClaim:
@@ -286,9 +336,12 @@ class _ReceiveClaim:
 
 
 def _held(
-    namespace: Namespace, container: int, lock: Lock, message: str, now: Now
+    namespace: Namespace, container: int, lock: Lock, names: tuple[str, str], now: Now
 ) -> Stored:
-    """The message that the lock holds, if it is the one that the path names."""
+    """The message that the lock holds, if it is the one that the path names.
+
+    `names` are its number as clients see it, and what the path says.
+    """
     if lock.container != container:
         raise MessageNotFound("There is no message with that lock token here.")
     stored = namespace.store.held(lock, now)
@@ -297,7 +350,8 @@ def _held(
             raise LockLost
         raise MessageNotFound("There is no message with that lock token.")
     message_id = sections.read_properties(stored.bare)[sections.MESSAGE_ID]
-    if message not in (str(lock.sequence), str(message_id)):
+    number, message = names
+    if message not in (number, str(message_id)):
         raise MessageNotFound(
             "The lock token belongs to a message with another id and sequence number."
         )
