@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from azure.servicebus import (
     ServiceBusReceivedMessage,
     ServiceBusReceiveMode,
     ServiceBusReceiver,
+    ServiceBusSubQueue,
 )
 from azure.servicebus.exceptions import ServiceBusError
 from azure.servicebus.management import ServiceBusAdministrationClient
@@ -121,6 +123,69 @@ def test_a_batch_with_two_keys_is_refused(client: ServiceBusClient) -> None:
         other = ServiceBusMessage("y", partition_key="two")
         with pytest.raises(ServiceBusError, match="same session id or partition key"):
             sender.send_messages([*same, other])
+
+
+def test_settlements_reach_their_fragments(client: ServiceBusClient) -> None:
+    send(client, "q3", *(ServiceBusMessage(f"m{k}") for k in range(8)))
+    with client.get_queue_receiver("q3") as receiver:
+        found = take(receiver, 8)
+        for message in found[:4]:
+            receiver.dead_letter_message(message, reason="bad")
+        numbers = []
+        for message in found[4:]:
+            receiver.defer_message(message)
+            assert message.sequence_number is not None
+            numbers.append(message.sequence_number)
+        deferred = receiver.receive_deferred_messages(numbers)
+        assert [each.sequence_number for each in deferred] == numbers
+        for message in deferred:
+            receiver.renew_message_lock(message)
+            receiver.abandon_message(message)
+        for message in receiver.receive_deferred_messages(numbers):
+            receiver.complete_message(message)
+
+    dead = ServiceBusSubQueue.DEAD_LETTER
+    with client.get_queue_receiver("q3", sub_queue=dead) as receiver:
+        buried = take(receiver, 4)
+        assert {each.dead_letter_reason for each in buried} == {"bad"}
+        for message in buried:
+            receiver.complete_message(message)
+
+
+def test_peek_pages_through_all_fragments(client: ServiceBusClient) -> None:
+    send(client, "q4", *(ServiceBusMessage(f"m{k}") for k in range(COUNT)))
+    with client.get_queue_receiver("q4") as receiver:
+        found = receiver.peek_messages(COUNT)
+        assert sorted(bodies(found)) == sorted(f"m{k}" for k in range(COUNT))
+        paged: list[ServiceBusReceivedMessage] = []
+        start = 1
+        while page := receiver.peek_messages(7, sequence_number=start):
+            paged += page
+            assert page[-1].sequence_number is not None
+            start = page[-1].sequence_number + 1
+    assert bodies(paged) == bodies(found)
+    numbers = [each.sequence_number or 0 for each in found]
+    assert numbers == sorted(numbers)
+
+
+def test_schedules_are_kept_cancelled_and_delivered(client: ServiceBusClient) -> None:
+    later = datetime.now(UTC) + timedelta(hours=1)
+    with client.get_queue_sender("q5") as sender:
+        numbers = [
+            sender.schedule_messages(ServiceBusMessage(f"m{k}"), later)[0]
+            for k in range(8)
+        ]
+        assert {number >> 48 for number in numbers} == set(range(SHARDS))
+        sender.cancel_scheduled_messages(numbers[:6])
+        with pytest.raises(ServiceBusError):
+            sender.cancel_scheduled_messages(numbers[:1])
+        soon = datetime.now(UTC) + timedelta(seconds=1)
+        sender.schedule_messages(ServiceBusMessage("soon"), soon)
+    with client.get_queue_receiver("q5") as receiver:
+        (message,) = take(receiver, 1)
+        assert str(message) == "soon"
+        receiver.complete_message(message)
+        assert len(receiver.peek_messages(10)) == 2
 
 
 def test_sessions_live_in_one_fragment_each(client: ServiceBusClient) -> None:

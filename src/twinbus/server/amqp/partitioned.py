@@ -22,7 +22,7 @@ from twinbus.server.amqp.sending import SendNode
 from twinbus.server.amqp.sessions import SessionWait
 from twinbus.server.broker.commands import MessageWant, SharedCredit, TakenMessages
 from twinbus.server.broker.directory.entity import Entity
-from twinbus.server.broker.directory.shards import message_key
+from twinbus.server.broker.routing import fragment_key
 from twinbus.store.base import Lock, shard_of_nonce
 from twinbus.wire.events import Delivered, Disposed, Unsettled
 from twinbus.wire.link import Link
@@ -57,7 +57,7 @@ class PartitionedSendNode(SendNode):
         node.take_in(delivery, messages)
 
     def _choose(self, delivery: Delivered, messages: list[Incoming]) -> Entity:
-        keys = {message_key(self.entity, message) for message in messages}
+        keys = {fragment_key(self.entity, message) for message in messages}
         if len(keys) > 1:
             raise InvalidField(
                 f"'{self.entity.name}' is partitioned: all messages of a batch must "

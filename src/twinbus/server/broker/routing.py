@@ -309,7 +309,7 @@ class Router:
         """The fragment that a letter goes to; without a key the one of this shard."""
         key = letter.session_id or sections.partition_key_of(letter.head)
         if key is None and target.duplicate_window_ms is not None:
-            key = str(letter.message_id)
+            key = duplicate_key(letter.message_id)
         if key is None and target.shard == self._entities.shard:
             return target
         return self._entities.fragment_for(target, key)

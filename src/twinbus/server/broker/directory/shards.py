@@ -21,15 +21,6 @@ from twinbus.store.base import Counts
 if TYPE_CHECKING:
     from twinbus.server.broker.directory.entity import Entity
     from twinbus.server.broker.namespace import Namespace
-    from twinbus.wire.message.sections import Incoming
-
-
-def message_key(entity: Entity, message: Incoming) -> str | None:
-    """What decides in which fragment a message belongs; None: any will do."""
-    key = message.session_id or message.partition_key
-    if key is None and entity.duplicate_window_ms is not None:
-        return None if message.message_id is None else str(message.message_id)
-    return key
 
 
 class Shards:
