@@ -72,7 +72,7 @@ QUEUES = ("plain", "grouped", "fast")
 SESSIONS = ("s0", "s1", "s2")
 
 # Anything that a broken connection may raise out of the official client.
-_BROKEN = (ServiceBusError, OSError, ValueError, AttributeError, RuntimeError)
+BROKEN = (ServiceBusError, OSError, ValueError, AttributeError, RuntimeError)
 
 
 def connect(connection_string: str) -> ServiceBusClient:
@@ -116,7 +116,7 @@ class Actor:
         ]
         try:
             sender.send_messages(messages if len(messages) > 1 else messages[0])
-        except _BROKEN:
+        except BROKEN:
             for event in begun:
                 self.recorder.finish(event, "unknown")
             raise
@@ -132,7 +132,7 @@ class Actor:
         begun = self.start("receive", queue, link=self.link, mode=mode)
         try:
             found = receiver.receive_messages(limit, max_wait_time=seconds)
-        except _BROKEN:
+        except BROKEN:
             self.recorder.finish(begun, "unknown", credit=limit)
             raise
         for message in found:
@@ -145,7 +145,7 @@ class Actor:
         begun = self.start("receive", queue, link=self.link, mode="deferred")
         try:
             found = receiver.receive_deferred_messages(sequence)
-        except _BROKEN:
+        except BROKEN:
             self.recorder.finish(begun, "unknown", credit=1)
             raise
         for message in found:
@@ -188,7 +188,7 @@ class Actor:
             getattr(receiver, f"{op}_message")(message)
         except (MessageLockLostError, SessionLockLostError):
             self.recorder.finish(event, "fail", error="lock-lost")
-        except _BROKEN:
+        except BROKEN:
             self.recorder.finish(event, "unknown")
             raise
         else:
@@ -286,7 +286,7 @@ class Story:
         try:
             with connect(self.connection_string) as client:
                 act(actor, client)
-        except _BROKEN:
+        except BROKEN:
             # The server is gone, or going. What was open is recorded as unknown.
             self.broken.set()
             self.sent.set()
