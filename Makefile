@@ -129,6 +129,7 @@ bench: setup peers ## Measure beside the peers (ONLY=server for one workload)
 
 campaigns: setup ## Run the big matrices: crash points, power loss, long fuzzing
 	$(RUN) -m pytest -m campaign --timeout 0
+	TWINBUS_TEST_SHARDS=4 $(RUN) -m pytest --timeout 0 tests/sdk
 
 soak: setup ## Break two servers under load, and check (SECONDS=600 SEED=...)
 	$(RUN) -m tests.soak --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cli.run import Run, Served, served
+from tests.sdk.servers import shard_options
 from twinbus.core.sas import parse_connection_string
 
 OPTIONS = ("--dev", "--amqp-port", 0, "--http-port", 0, "--https-port", 0)
@@ -60,6 +61,13 @@ class FaultSite:
             pass
         return answer
 
+    def says(self, problem: str) -> bool:
+        """Whether `/health` names that problem, of the server or of one shard."""
+        found = self.health()
+        return any(
+            problem in text for text in (found["message"], *found.get("shards", ()))
+        )
+
     def _ask_health(self) -> Any:
         connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=10)
         try:
@@ -87,7 +95,8 @@ def started(folder: Path, *options: str) -> Iterator[Served]:
     """Run the server of a site until the block ends."""
     config = folder / "config.json"
     config.write_text(json.dumps(CONFIG))
-    with served(folder / "data", "--config", config, *OPTIONS, *options) as process:
+    words = ("--config", config, *OPTIONS, *shard_options(), *options)
+    with served(folder / "data", *words) as process:
         yield process
 
 

@@ -2,11 +2,15 @@
 
 Owns the command line, the ready line and the end of the process. A test talks to it
 only through sockets. Knows nothing about clients or about which entities a test wants.
+
+With TWINBUS_TEST_SHARDS=4 in the environment, all servers of this folder have four
+shards: clients must see no difference.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -17,6 +21,12 @@ from pathlib import Path
 from typing import Any
 
 _STOP_SECONDS_MAX = 20
+
+
+def shard_options() -> list[str]:
+    """Options for as many shards as the environment asks for."""
+    count = os.environ.get("TWINBUS_TEST_SHARDS", "")
+    return ["--shards", count] if count else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +76,7 @@ def serving(folder: Path, config: Mapping[str, Any]) -> Iterator[Server]:
     file.write_text(json.dumps(config))
     names = [namespace["name"] for namespace in config["namespaces"]]
     command = [sys.executable, "-m", "twinbus.cli.main", "serve", "--dev"]
-    command += ["--no-supervisor"]
+    command += ["--no-supervisor", *shard_options()]
     command += [word for name in names for word in ("--namespace", name)]
     command += ["--data", str(folder / "data"), "--config", str(file)]
     for port in ("amqp", "amqps", "http", "https"):

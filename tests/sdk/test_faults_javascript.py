@@ -133,7 +133,7 @@ def test_a_full_disk_refuses_sends_and_recovers(
     codes, message = node.fails("send", "a")
     assert codes == {"GeneralError"}
     assert "The disk is full" in message
-    assert "The disk is full" in site.health()["message"]
+    assert site.says("The disk is full")
 
     site.clear()
     node.does("send", "a")

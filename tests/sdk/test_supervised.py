@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from azure.servicebus import ServiceBusMessage
 
+from tests.sdk.servers import shard_options
 from tests.server.setup.supervised_site import (
     SupervisedSite,
     configured,
@@ -26,6 +27,7 @@ from tests.server.setup.supervised_site import (
     supervised,
 )
 from twinbus import limits
+from twinbus.store.shards import shard_folders
 from twinbus.store.sqlite.file import FILE_NAME
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -89,11 +91,13 @@ def running(command: list[str], site: SupervisedSite, *retry: str) -> Iterator[P
 
 def break_invariant(site: SupervisedSite) -> None:
     """Take a message out of another queue behind the server's back."""
-    store = sqlite3.connect(site.data / "contoso" / FILE_NAME)
-    with store:
-        statement = "DELETE FROM message WHERE instr(bare, ?) > 0"
-        gone = store.execute(statement, (b"elsewhere",)).rowcount
-    store.close()
+    gone = 0
+    for folder in shard_folders(site.data / "contoso"):
+        store = sqlite3.connect(folder / FILE_NAME)
+        with store:
+            statement = "DELETE FROM message WHERE instr(bare, ?) > 0"
+            gone += store.execute(statement, (b"elsewhere",)).rowcount
+        store.close()
     assert gone == 1
 
 
@@ -107,7 +111,7 @@ FAILURES: dict[str, tuple[Callable[[SupervisedSite], None], str]] = {
 def goes_on(folder: Path, failure: str, command: list[str], *retry: str) -> None:
     """Let a server fail while a program sends and receives."""
     fail, reason = FAILURES[failure]
-    options = configured(folder, "orders", "other")
+    options = [*configured(folder, "orders", "other"), *shard_options()]
     with (
         supervised(folder, options, limits=REAL) as site,
         running(command, site, *retry) as program,
