@@ -307,8 +307,15 @@ class Store(Protocol):
     def recover(self) -> bool:
         """After a `StoreFault`: open the database anew and prove that it takes writes.
 
-        True if it works again. A failed sync never recovers: the process must restart,
-        because it is unknown what the disk holds.
+        True if it works again. A failed sync recovers only where tokens are kept: else
+        it is unknown what the disk holds, and the process must restart.
+        """
+
+    def keep_tokens(self) -> None:
+        """Let each commit that changes something write a token.
+
+        After a failed sync `recover` looks for the last one that was acknowledged, on
+        the disk itself and not in memory. A store that has it has all before it.
         """
 
     def is_nearly_full(self) -> bool:

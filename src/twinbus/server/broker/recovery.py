@@ -80,7 +80,9 @@ class Recovery:
         host = self._host
         try:
             if self._reopen is not None:
-                host.use_store(self._reopen())
+                store = self._reopen()
+                store.keep_tokens()
+                host.use_store(store)
                 self._reopen = None
             elif not host.namespace.store.recover():
                 return False

@@ -189,6 +189,8 @@ def start_hosts(namespace: OpenedNamespace, clock: Clock) -> Host:
         if host.namespace.is_stopped:
             host.stay_away(opened.problem or "it takes no writes")
         else:
+            if mover is not None:
+                host.namespace.store.keep_tokens()
             # Time may have passed without a server: locks and messages have ended.
             host.tick()
     if mover is not None:

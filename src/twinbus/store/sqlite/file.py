@@ -179,14 +179,35 @@ class SqliteFile:
             if self._reserve is not None:
                 self._reserve.make_room()
             self.connection.close()
+            if not self.recoverable:
+                self._forget_cached()
             self.connection = self._connect()
             _probe(self.connection)
-        except sqlite3.Error as error:
+            if not self.recoverable:
+                _checkpoint(self.connection)
+                self.recoverable = True
+        except (sqlite3.Error, OSError) as error:
+            if isinstance(error, OSError):
+                error = sqlite3.OperationalError(str(error))
             # Until the next try there is no connection that could be used by mistake.
             self.connection.close()
             return self.fault(error)
         self.look()
         return None
+
+    def _forget_cached(self) -> None:
+        """Let the next reads come from the disk.
+
+        After a failed sync the system's memory may hold what the disk does not.
+        """
+        assert self._folder is not None
+        for name in (FILE_NAME, f"{FILE_NAME}-wal"):
+            with contextlib.suppress(FileNotFoundError):
+                descriptor = os.open(self._folder / name, os.O_RDONLY)
+                try:
+                    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+                finally:
+                    os.close(descriptor)
 
     def close(self) -> None:
         try:
@@ -353,6 +374,15 @@ def _pending(connection: sqlite3.Connection, where: str) -> list[Migration]:
 def _tables(connection: sqlite3.Connection) -> int:
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     return int(tables)
+
+
+def _checkpoint(connection: sqlite3.Connection) -> None:
+    """Move the whole log into the database, and sync it."""
+    (busy, _log, _moved) = connection.execute(
+        "PRAGMA wal_checkpoint(TRUNCATE)"
+    ).fetchone()
+    if busy:
+        raise sqlite3.OperationalError("the log cannot be moved into the database")
 
 
 def _probe(connection: sqlite3.Connection) -> None:

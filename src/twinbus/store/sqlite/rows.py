@@ -48,7 +48,9 @@ from twinbus.store.sqlite.outbox_counters import OutboxCounters
 
 log = logging.getLogger("twinbus.store")
 
-_SQL = load("sqlite", "messages", "locks", "sessions", "quarantine")
+_SQL = load("sqlite", "messages", "locks", "sessions", "quarantine", "entities")
+# The setting with the token of the last commit.
+_TOKEN = "turn"  # noqa: S105
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -129,6 +131,10 @@ class Rows:
     def __init__(self, file: SqliteFile, new_nonce: Callable[[], int]) -> None:
         self._file = file
         self._new_nonce = new_nonce
+        # The token of the last commit that has returned; None if none are kept.
+        self._acknowledged: int | None = None
+        # How many rows the connection had changed when the transaction began.
+        self._changes = 0
         self._old = OldValues()
         self._containers = Containers(self._old)
         self._outbox = OutboxCounters(self._old)
@@ -187,6 +193,7 @@ class Rows:
             raise Bug("A transaction is open already.")
         self._run("BEGIN IMMEDIATE")
         self._old.in_transaction = True
+        self._changes = self._connection.total_changes
 
     def commit(self) -> None:
         if self._fault is not None:
@@ -199,7 +206,12 @@ class Rows:
             self._outbox.write(self._connection)
             if self._quarantine_changed:
                 self._count_quarantined()
+            token = self._acknowledged
+            if token is not None and self._connection.total_changes != self._changes:
+                token += 1
+                self._connection.execute(_SQL["put_setting"], (_TOKEN, str(token)))
             self._connection.execute("COMMIT")
+            self._acknowledged = token
         except sqlite3.Error as error:
             fault = self._stop(error)
             self.rollback()
@@ -264,15 +276,36 @@ class Rows:
         if self._fault is None:
             return True
         self.rollback()
-        if not self._file.recoverable:
+        if not self._file.recoverable and self._acknowledged is None:
             return False
         self._fault = self._file.reopen()
         if self._fault is None:
             try:
                 self._attach()
+                self._prove()
             except sqlite3.Error as error:
                 self._stop(error)
         return self._fault is None
+
+    def keep_tokens(self) -> None:
+        if self._acknowledged is None:
+            self._acknowledged = self._token()
+
+    def _token(self) -> int:
+        """The token of the last commit that the database has."""
+        row = self._connection.execute(_SQL["setting"], (_TOKEN,)).fetchone()
+        return 0 if row is None else int(row[0])
+
+    def _prove(self) -> None:
+        """The database was opened anew, from the disk: it must have what was said."""
+        if self._acknowledged is None:
+            return
+        found = self._token()
+        if found < self._acknowledged:
+            # It stays as it is: a look at it later finds nothing else.
+            lost = f"turn {self._acknowledged} was acknowledged, {found} is the last"
+            raise sqlite3.DatabaseError(f"the disk has lost what was written ({lost})")
+        self._acknowledged = found
 
     def rehearse(self, fault: DiskFault | None) -> None:
         self._file.disk_fault = fault
