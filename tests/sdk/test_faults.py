@@ -144,6 +144,26 @@ def test_a_server_with_a_reserve_can_be_emptied_when_its_disk_is_full(
         shop.send("a")
 
 
+def test_a_fault_of_a_disk_strikes_all_shards_or_one(tmp_path: Path, run: Run) -> None:
+    with started(tmp_path, "--faults", "--shards", "2") as process:
+        shop = Shop(process, run)
+        shop.fault("add", "storage-full", "1")
+        shop.send("a")
+        with pytest.raises(ServiceBusError, match="The disk is full"):
+            shop.send("b")
+        assert shop.health()["message"] == "Not all shards are healthy: 1 of 2."
+
+        shop.fault("add", "storage-full")
+        with pytest.raises(ServiceBusError, match="The disk is full"):
+            shop.send("a")
+
+        assert "This namespace has 2: 0 to 1." in shop.refused(
+            "add", "storage-full", "2"
+        )
+        shop.clear()
+        shop.send("b")
+
+
 # -- cannot receive ----------------------------------------------------------------
 
 
@@ -276,7 +296,7 @@ def test_one_of_several_faults_is_cleared(shop: Shop) -> None:
 BAD_INPUT = (
     (("meltdown",), "There is no fault 'meltdown'. Choose one of throttle, slow"),
     (("send-down", "c"), "There is no entity 'c'."),
-    (("storage-full", "7"), "There is no shard '7'. This namespace has one: 0."),
+    (("storage-full", "7"), "There is no shard '7'. This namespace has "),
     (("refuse", "a"), "refuse is for the namespace."),
     (("send-down", "a", "--for", "0"), "--for 0 must be above 0"),
     (("send-down", "a", "--for", "inf"), "at most 86400"),

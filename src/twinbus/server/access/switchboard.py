@@ -89,7 +89,7 @@ class Switchboard:
 
     def _strike(self, fault: RehearsedFault) -> None:
         if fault.kind in STORAGE_KINDS:
-            self._set_disk()
+            self._set_disks()
         elif fault.kind is FaultKind.REFUSE:
             self._drop_all()
         elif fault.kind is FaultKind.SILENCE:
@@ -104,20 +104,22 @@ class Switchboard:
         del self._faults.on[fault.id]
         log.warning("fault over: %s", self._text(fault))
         if fault.kind in STORAGE_KINDS:
-            self._set_disk()
+            self._set_disks()
         elif fault.kind is FaultKind.SLOW:
-            self._port.host.hurry()
+            for host in self._port.host.hosts:
+                host.hurry()
         elif fault.kind is FaultKind.SILENCE:
             # What was said meanwhile is lost, as on a network that was cut.
             self._drop_all()
 
-    def _set_disk(self) -> None:
-        disk = None
-        for kind, word in _DISK.items():
-            fault = self._faults.strikes(kind)
-            if fault is not None:
-                disk = DiskFault(word, fault.delay_seconds)
-        self._port.host.namespace.store.rehearse(disk)
+    def _set_disks(self) -> None:
+        for host in self._port.host.hosts:
+            disk = None
+            for kind, word in _DISK.items():
+                fault = self._faults.strikes(kind, str(host.namespace.shard))
+                if fault is not None:
+                    disk = DiskFault(word, fault.delay_seconds)
+            host.namespace.store.rehearse(disk)
 
     def _drop_all(self) -> None:
         for connection in list(self._port.connections):

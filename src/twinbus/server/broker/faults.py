@@ -88,7 +88,6 @@ STORAGE_KINDS = (
 )
 # These happen once, and are over.
 _ONCE = (FaultKind.STALL, FaultKind.CRASH)
-_SHARD = "0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +128,9 @@ class FaultRequest:
     seconds: float
 
 
-def read_request(body: Any, has_entity: Callable[[str], bool]) -> FaultRequest:
+def read_request(
+    body: Any, has_entity: Callable[[str], bool], shards: int
+) -> FaultRequest:
     """Check what is asked for; `ArgumentError` says what is wrong."""
     fields = {"kind", "target", "share", "delay_seconds", "seconds"}
     if not isinstance(body, dict) or body.keys() - fields:
@@ -142,7 +143,10 @@ def read_request(body: Any, has_entity: Callable[[str], bool]) -> FaultRequest:
             f"There is no fault '{body.get('kind')}'. Choose one of {words}."
         ) from None
     rules = kind.rules
-    key = _read_target(kind, body.get("target") or "", has_entity)
+    if kind in STORAGE_KINDS:
+        key = _read_shard(body.get("target") or "", shards)
+    else:
+        key = _read_target(kind, body.get("target") or "", has_entity)
     share = _number(body, "share", 1.0, 0, 1)
     if share != 1 and not rules.share:
         raise ArgumentError(f"{kind.value} strikes all requests, not a share of them.")
@@ -158,16 +162,19 @@ def read_request(body: Any, has_entity: Callable[[str], bool]) -> FaultRequest:
     return FaultRequest(kind, key, share, delay_seconds, seconds)
 
 
+def _read_shard(target: Any, shards: int) -> str:
+    """The number of a shard; empty for all."""
+    key = str(target).strip("/")
+    if key and key not in map(str, range(shards)):
+        has = "one: 0" if shards == 1 else f"{shards}: 0 to {shards - 1}"
+        raise ArgumentError(f"There is no shard '{target}'. This namespace has {has}.")
+    return key if shards > 1 else ""
+
+
 def _read_target(
     kind: FaultKind, target: Any, has_entity: Callable[[str], bool]
 ) -> str:
     key = str(target).strip("/").lower()
-    if kind in STORAGE_KINDS:
-        if key not in ("", _SHARD):
-            raise ArgumentError(
-                f"There is no shard '{target}'. This namespace has one: {_SHARD}."
-            )
-        return ""
     if key and not kind.rules.entity:
         raise ArgumentError(f"{kind.value} is for the namespace. Name no entity.")
     if key and not has_entity(key):
@@ -213,7 +220,7 @@ class Faults:
         return fault
 
     def strikes(self, kind: FaultKind, key: str = "") -> RehearsedFault | None:
-        """The fault of that kind that strikes a request for an entity, if one does."""
+        """The fault of that kind that strikes an entity or a shard, if one does."""
         for fault in self.on.values():
             if fault.kind is not kind:
                 continue

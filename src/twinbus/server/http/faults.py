@@ -81,7 +81,8 @@ class FaultsExchange(Exchange):
         if method == "GET" and not self.found.fault:
             return {"value": [fault.describe() for fault in faults.on.values()]}
         if method == "POST" and not self.found.fault:
-            asked = read_request(await self._json(), self._has_entity)
+            shards = len(self.host.hosts)
+            asked = read_request(await self._json(), self._has_entity, shards)
             return switchboard.add(asked).describe()
         if method == "DELETE":
             chosen = self._number() if self.found.fault else None
