@@ -110,8 +110,10 @@ def place_text(data: Path, shards: Shards) -> str:
 
 
 def shards_at(shards: Shards, path: EntityPath) -> list[Namespace]:
-    """The shards that have something at a path: that of an entity, or all."""
-    return list(shards) if path.is_namespace else [shards[shards.get(path).shard]]
+    """The shards that have something at a path: those of an entity, or all."""
+    if path.is_namespace:
+        return list(shards)
+    return [shards[each.shard] for each in shards.fragments(shards.get(path))]
 
 
 def count_at(shards: Shards, path: EntityPath) -> int:
@@ -157,4 +159,4 @@ def find(shards: Shards, path: EntityPath, kind: str) -> Entity:
 
 def described(shards: Shards, entity: Entity) -> dict[str, Any]:
     """An entity with its counts, to be shown."""
-    return entity_json(entity, shards[entity.shard].store)
+    return entity_json(entity, shards)

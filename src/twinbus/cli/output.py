@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from twinbus.core.entity import Description
     from twinbus.core.rule import RuleDescription
     from twinbus.server.broker.directory.entity import Entity
-    from twinbus.store.base import Store
+    from twinbus.server.broker.directory.shards import Shards
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
@@ -168,11 +168,11 @@ def rule_json(rule: RuleDescription) -> dict[str, Any]:
     }
 
 
-def entity_json(entity: Entity, store: Store) -> dict[str, Any]:
+def entity_json(entity: Entity, shards: Shards) -> dict[str, Any]:
     """All about an entity: its settings, its counts and its times."""
-    main = store.counts(entity.id)
-    dead = store.counts(entity.container(SubQueue.DEAD_LETTER))
-    transfer = store.counts(entity.container(SubQueue.TRANSFER_DEAD_LETTER))
+    main = shards.counts(entity)
+    dead = shards.counts(entity, SubQueue.DEAD_LETTER)
+    transfer = shards.counts(entity, SubQueue.TRANSFER_DEAD_LETTER)
     counts: dict[str, Any] = {}
     if entity.kind != "topic":
         counts = {

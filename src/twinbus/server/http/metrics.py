@@ -96,6 +96,24 @@ def _figures(store: Store, entity: Entity) -> EntityFigures:
     )
 
 
+def merged(entities: Iterable[EntityFigures]) -> list[EntityFigures]:
+    """One of each entity: the fragments of a partitioned one are added up."""
+    found: dict[str, EntityFigures] = {}
+    for each in entities:
+        known = found.get(each.labels)
+        found[each.labels] = each if known is None else _sum(known, each)
+    return list(found.values())
+
+
+def _sum(one: EntityFigures, other: EntityFigures) -> EntityFigures:
+    return EntityFigures(
+        one.labels,
+        {state: count + other.held[state] for state, count in one.held.items()},
+        one.size_bytes + other.size_bytes,
+        [sum(each) for each in zip(one.counted, other.counted, strict=True)],
+    )
+
+
 class HistogramFigures(NamedTuple):
     """The figures of one histogram."""
 
@@ -230,7 +248,7 @@ def _namespace_lines(figures: NamespaceFigures) -> Iterator[str]:
 def write_text(figures: NamespaceFigures, entities: Iterable[EntityFigures]) -> str:
     """All figures in the text format of Prometheus."""
     label = f'namespace="{figures.name}"'
-    lines = [*_entity_lines(entities, label), *_namespace_lines(figures)]
+    lines = [*_entity_lines(merged(entities), label), *_namespace_lines(figures)]
     return "\n".join(lines) + "\n"
 
 

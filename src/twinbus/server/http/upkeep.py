@@ -51,7 +51,7 @@ from twinbus.server.access.port import INSTANCE_HEADER, NamespacePort
 from twinbus.server.broker import answers
 from twinbus.server.broker.directory import keys, maintenance
 from twinbus.server.broker.directory.config import NamespaceConfig
-from twinbus.server.broker.directory.placement import host_of, hosts_of
+from twinbus.server.broker.directory.placement import hosts_at, hosts_of
 from twinbus.server.broker.directory.provision import bring_up, create_missing, plan
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
@@ -211,7 +211,10 @@ class UpkeepExchange(Exchange):
         path = self._wanted.path
         hosts = hosts_of(self.host)
         if not path.is_namespace:
-            hosts = (host_of(self.host, path),)
+            hosts = hosts_at(self.host, path)
+            for host in hosts:
+                if host.fault is not None:
+                    raise host.fault
         purged = sum([await self._purge_all(host, path) for host in hosts])
         log.info("purged %r: %d messages", path.text, purged)
         return {"purged": purged}

@@ -76,7 +76,9 @@ class Vitals:
         port = self._server.ports[name]
         counts: Counts = {}
         for number in range(len(hosts_of(port.host))):
-            counts |= self._counts.get((name, number), {})
+            for entity, each in self._counts.get((name, number), {}).items():
+                known = counts.get(entity)
+                counts[entity] = each if known is None else _sum(known, each)
         return {**_figures(port), "counts": counts}
 
     def _read_next(self) -> None:
@@ -94,6 +96,18 @@ class Vitals:
                 counts = await host.run(partial(_read_counts, most=max(most, 0)))
                 self._counts[name, number] = counts
             most -= len(host.namespace.entities)
+
+
+def _sum(
+    one: dict[str, int | str], other: dict[str, int | str]
+) -> dict[str, int | str]:
+    """What two fragments of a partitioned entity count together."""
+    found = dict(one)
+    for name, value in other.items():
+        count = found[name]
+        if isinstance(count, int) and isinstance(value, int):
+            found[name] = count + value
+    return found
 
 
 def _count_entities(port: NamespacePort) -> int:

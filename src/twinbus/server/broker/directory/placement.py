@@ -35,6 +35,14 @@ def host_of(namespace: Host, path: EntityPath) -> Host:
     return namespace if entity is None else namespace.hosts[entity.shard]
 
 
+def hosts_at(namespace: Host, path: EntityPath) -> Sequence[Host]:
+    """The hosts of all fragments of the entity at that path, or its only one."""
+    entity = namespace.namespace.shards.find(path.key)
+    if entity is None or not entity.fragments:
+        return (host_of(namespace, path),)
+    return [namespace.hosts[shard] for shard in entity.fragments]
+
+
 @contextmanager
 def host_for_new(namespace: Host, path: EntityPath) -> Iterator[Host]:
     """The host where the entity at that path is to be made.
