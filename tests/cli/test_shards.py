@@ -14,6 +14,7 @@ from twinbus.server.setup.namespaces import close_all, open_namespace
 
 FREE = ("--amqp-port", 0, "--http-port", 0)
 NAMES = ("a", "b", "c", "d")
+SHARDS = range(3)
 
 
 @pytest.fixture
@@ -173,3 +174,46 @@ def test_a_server_finds_its_folders_and_refuses_them_in_another_order(
     assert result.code == 2
     assert result.err.count("\n") == 1
     assert "disk2/x holds shard 1, but it is in the place of shard 0." in result.err
+
+
+# -- shards and fragments --------------------------------------------------------------
+
+
+def test_show_tells_shards_and_fragments(
+    at_shards: Run, run: Run, tmp_path: Path
+) -> None:
+    at_shards("queue", "create", "q", "--enable-partitioning")
+    in_folder = at_shards("namespace", "show").json
+    # What waits is on its way from the home to the other fragments.
+    assert max(each["outbox_rows"] for each in in_folder["shards"]) >= 2
+
+    with served(tmp_path, "--dev", "--namespace", "contoso", *FREE) as server:
+        text = server.ready["namespaces"]["contoso"]["connection_string"]
+        asked = ("namespace", "show", "--connection-string", text)
+        found = run(*asked, "--json").json
+        shown = run(*asked).out.splitlines()
+        assert server.stop().code == 0
+    assert [each["state"] for each in found["shards"]] == ["open"] * 3
+    (queue,) = found["partitioned"]
+    assert sorted(each["shard"] for each in queue["fragments"]) == [0, 1, 2]
+    assert shown[0].split() == list(found["shards"][0])
+    assert [line.split()[:2] for line in shown[1:4]] == [
+        [str(k), "open"] for k in SHARDS
+    ]
+    assert shown[5].split() == ["name", "kind", "fragments", "shards", "messages"]
+    assert shown[6].split()[:3] == ["q", "queue", "3"]
+    assert len(shown) == 7
+
+
+def test_show_says_that_one_shard_has_one_fragment(run: Run, tmp_path: Path) -> None:
+    place = ("--data", tmp_path)
+    made = run("queue", "create", "q", "--namespace", "n", *place)
+    assert made.code == 0
+    assert "fragment" not in run("namespace", "show", *place).out
+    run("topic", "create", "t", "--enable-partitioning", *place)
+
+    shown = run("namespace", "show", *place).out.splitlines()
+
+    assert shown[1].split()[:3] == ["0", "open", "2"]
+    assert shown[4].split() == ["t", "topic", "1", "0", "0"]
+    assert shown[-1] == "With one shard, a partitioned entity has one fragment."

@@ -85,6 +85,7 @@ VERBS: dict[str, tuple[str, str, str, set[str]]] = {
     "purge a subscription": ("POST", f"{SUBSCRIPTION}/$purge", SUBSCRIPTION, {M}),
     "purge everything": ("POST", "$purge", NAMESPACE, {M}),
     "reset": ("POST", "$reset", NAMESPACE, {M}),
+    "show shards": ("GET", "$shards", NAMESPACE, {M}),
     "list authorization rules": ("GET", "$authorizationRules", NAMESPACE, {M}),
     "put an authorization rule": ("PUT", "$authorizationRules/x", NAMESPACE, {M}),
     "delete an authorization rule": (

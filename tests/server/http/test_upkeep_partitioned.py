@@ -95,3 +95,25 @@ async def test_commands_on_the_folder_count_and_purge_all(tmp_path: Path) -> Non
         found = shards_at(shards, path)
         purged = [maintenance.purge(each, path, turn) for each in found]
     assert purged == [2, 2, 2, 2]
+
+
+async def test_shards_and_fragments_are_told(site: UpkeepSite) -> None:
+    answer = await site.ask("GET", "/$shards")
+    found = json.loads(answer.body)
+
+    assert (answer.status, found["namespace"]) == (200, "n")
+    assert [each["shard"] for each in found["shards"]] == [0, 1, 2, 3]
+    assert {each["state"] for each in found["shards"]} == {"open"}
+    assert sum(each["entities"] for each in found["shards"]) == 5
+    assert all(each["size_bytes"] > 0 for each in found["shards"])
+    assert [each["outbox_rows"] for each in found["shards"]] == [0, 0, 0, 0]
+    (queue,) = found["partitioned"]
+    assert (queue["name"], queue["kind"]) == ("q", "queue")
+    assert sorted(each["shard"] for each in queue["fragments"]) == [0, 1, 2, 3]
+    assert [each["messages"] for each in queue["fragments"]] == [2, 2, 2, 2]
+
+    site.server.host.hosts[2].namespace.is_stopped = True
+    found = json.loads((await site.ask("GET", "/$shards")).body)
+    states = [each["state"] for each in found["shards"]]
+    assert states == ["open", "open", "stopped", "open"]
+    assert (await site.ask("POST", "/$shards")).status == 405

@@ -1,4 +1,4 @@
-"""`twinbus namespace`: empty an entity or all of it.
+"""`twinbus namespace`: show its shards, and empty an entity or all of it.
 
 Works on the folder while no server has it, and with --connection-string on a running
 server.
@@ -7,7 +7,7 @@ server.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
 import typer
@@ -22,7 +22,7 @@ from twinbus.cli.offline import (
     place_text,
     shards_at,
 )
-from twinbus.cli.output import Json, show
+from twinbus.cli.output import Json, show, show_all
 from twinbus.cli.remote import CaFile, Running, Url, reach
 from twinbus.core.names import parse_address
 from twinbus.errors import ConfigError
@@ -34,6 +34,51 @@ app = typer.Typer(
     help="A namespace as a whole: its folder, or a running server.",
     no_args_is_help=True,
 )
+
+
+_SHARD_COLUMNS = ("shard", "state", "entities", "size_bytes", "outbox_rows")
+_PARTITIONED_COLUMNS = ("name", "kind", "fragments", "shards", "messages")
+
+
+@app.command("show")
+def show_namespace(
+    data: Data = DATA,
+    namespace: NamespaceName = None,
+    connection_string: Running = None,
+    url: Url = None,
+    ca_file: CaFile = None,
+    as_json: Json = False,
+) -> None:
+    """Show the shards of a namespace, and the fragments of partitioned entities."""
+    from twinbus.server.broker.directory.overview import overview
+
+    if connection_string is not None:
+        found = reach(connection_string, url, ca_file).ask("GET", "/$shards")
+    else:
+        with opened(data, namespace) as (shards, _turn):
+            found = overview(shards)
+    if as_json:
+        show(found, as_json)
+        return
+    show_all(found["shards"], _SHARD_COLUMNS, as_json)
+    if found["partitioned"]:
+        print()
+        rows = [_partitioned(each) for each in found["partitioned"]]
+        show_all(rows, _PARTITIONED_COLUMNS, as_json)
+        if len(found["shards"]) == 1:
+            print("\nWith one shard, a partitioned entity has one fragment.")
+
+
+def _partitioned(entity: dict[str, Any]) -> dict[str, Any]:
+    """A partitioned entity in one row; its fragments have a place in each list."""
+    fragments = entity["fragments"]
+    return {
+        "name": entity["name"],
+        "kind": entity["kind"],
+        "fragments": len(fragments),
+        "shards": [str(each["shard"]) for each in fragments],
+        "messages": [str(each["messages"]) for each in fragments],
+    }
 
 
 @app.command()

@@ -1,9 +1,10 @@
-"""Upkeep of a running namespace over HTTP: its keys, purge and reset.
+"""Upkeep of a running namespace over HTTP: its shards and keys, purge and reset.
 
 Owns these paths, which no entity can have, since names hold no dollar sign:
 
     /$purge, /{entity}/$purge                       messages
     /$reset                                         the namespace
+    /$shards                                        its shards and fragments
     /$authorizationRules                            its authorization rules
     /$authorizationRules/{name}                     one of them
     /$authorizationRules/{name}/listKeys            its keys
@@ -51,6 +52,7 @@ from twinbus.server.access.port import INSTANCE_HEADER, NamespacePort
 from twinbus.server.broker import answers
 from twinbus.server.broker.directory import keys, maintenance
 from twinbus.server.broker.directory.config import NamespaceConfig
+from twinbus.server.broker.directory.overview import overview
 from twinbus.server.broker.directory.placement import hosts_at, hosts_of
 from twinbus.server.broker.directory.provision import bring_up, create_missing, plan
 from twinbus.server.broker.host import Host
@@ -73,6 +75,7 @@ log = logging.getLogger("twinbus.upkeep")
 
 _PURGE = "$purge"
 _RESET = "$reset"
+_SHARDS = "$shards"
 _RULES = "$authorizationrules"
 _LIST_KEYS = "listkeys"
 _REGENERATE_KEYS = "regeneratekeys"
@@ -86,6 +89,7 @@ class UpkeepAction(enum.Enum):
 
     PURGE = _PURGE, "POST", Operation.PURGE
     RESET = _RESET, "POST", Operation.RESET_NAMESPACE
+    SHARDS = _SHARDS, "GET", Operation.READ_NAMESPACE
     LIST_RULES = _RULES, "GET", Operation.READ_RULES
     PUT_RULE = _RULE, "PUT", Operation.CHANGE_RULES
     DELETE_RULE = _RULE, "DELETE", Operation.CHANGE_RULES
@@ -127,7 +131,7 @@ def find_upkeep(method: str, raw_path: str) -> UpkeepRequest | None:
         return _BY_PATH.get((end, method), UpkeepAction.UNKNOWN)
 
     match [segment.lower() for segment in segments]:
-        case [word] if word in (_RESET, _RULES):
+        case [word] if word in (_RESET, _SHARDS, _RULES):
             return UpkeepRequest(action(word), spelled)
         case [*_, word] if word == _PURGE:
             return _purge(action(word), segments[:-1], spelled)
@@ -252,6 +256,9 @@ class UpkeepExchange(Exchange):
             await host.run(partial(_bring_up, part, keys_made))
         return deleted
 
+    async def _shards(self) -> dict[str, Any]:
+        return overview(self.host.namespace.shards)
+
     # -- authorization rules -----------------------------------------------------------
 
     async def _list_rules(self) -> dict[str, Any]:
@@ -332,6 +339,7 @@ class UpkeepExchange(Exchange):
 _ANSWERS: dict[UpkeepAction, Callable[[UpkeepExchange], Awaitable[Any]]] = {
     UpkeepAction.PURGE: UpkeepExchange._purge,
     UpkeepAction.RESET: UpkeepExchange._reset,
+    UpkeepAction.SHARDS: UpkeepExchange._shards,
     UpkeepAction.LIST_RULES: UpkeepExchange._list_rules,
     UpkeepAction.PUT_RULE: UpkeepExchange._put_rule,
     UpkeepAction.DELETE_RULE: UpkeepExchange._delete_rule,
