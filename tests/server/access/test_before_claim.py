@@ -173,7 +173,7 @@ async def test_every_performative_in_every_state(
     assert verdict(said, transport.closing) == TABLE[state][name]
     assert len(transport.written) - before < 1024
     assert connection in port.unclaimed or transport.closing
-    assert not server.host._links
+    assert not server.host.links
 
 
 @pytest.mark.parametrize("name", SASL_FRAMES)
@@ -223,7 +223,7 @@ async def test_only_the_node_for_tokens_can_be_attached(
     said = answers(bytes(transport.written))[before:]
     refused = [each.handle for each in said if isinstance(each, Detach)]
     assert refused == [1, 2, 3]
-    assert not server.host._links
+    assert not server.host.links
 
 
 # -- bytes -----------------------------------------------------------------------------

@@ -326,10 +326,10 @@ async def test_a_link_that_waited_for_a_session_in_vain_is_forgotten(
         source = Source(address="talks", filter=wanted)
         link = client.receiver(session, "talks", source=source)
         client.talk()
-        assert server.host._links
+        assert server.host.links
         link.state = type(link.state).ATTACHED
         link.detach()
         client.talk()
 
-        assert not server.host._links
+        assert not server.host.links
         assert not client.connection.needs

@@ -53,12 +53,12 @@ class Node:
     def belongs_to(self, entity: int) -> None:
         """Detach the link when that entity is deleted."""
         self._entity_id = entity
-        self.host.know_link(entity, self)
+        self.host.links.know(entity, self)
 
     def forget(self) -> None:
         """The link is gone: neither its entity nor its claim matters any more."""
         if self._entity_id is not None:
-            self.host.forget_link(self._entity_id, self)
+            self.host.links.forget(self._entity_id, self)
         needs = self.connection.needs
         if self.needed in needs:
             needs[self.needed].pop(self, None)

@@ -77,6 +77,8 @@ class ReceiveNode(Node):
     def open(self) -> None:
         """The attach has been answered: take part."""
         self._key = self.host.add_consumer(self.container, self)
+        if self.host.fault is not None:
+            self.store_failed(self.host.fault)
         if self.link.credit > 0 or self.link.drain:
             self.on_flow()
 
@@ -297,7 +299,14 @@ class ReceiveNode(Node):
             session.settle(delivery.delivery_id, delivery.delivery_id, _RELEASED)
 
     def store_failed(self, error: TwinbusError) -> None:
-        """The store has stopped: what is wanted waits until it works again."""
+        """The store has stopped: what is wanted waits until it works again.
+
+        If only this shard of several is sick, the client is told: it may have other
+        work to do.
+        """
+        if len(self.host.hosts) > 1:
+            self.link.detach(wire_error(error))
+            self.connection.flush_soon()
 
     def leave(self) -> None:
         """Take part no longer."""

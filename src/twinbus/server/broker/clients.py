@@ -48,3 +48,29 @@ class HasRoom(Protocol):
 
     # Called when the last of too many waiting requests is gone.
     on_room: list[Callable[[], None]]
+
+
+class EntityLinks:
+    """All links to the entities of one host, by the ids of these."""
+
+    def __init__(self) -> None:
+        self._by_entity: dict[int, set[EntityLink]] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_entity)
+
+    def know(self, entity: int, link: EntityLink) -> None:
+        """Tell this link when the entity is deleted."""
+        self._by_entity.setdefault(entity, set()).add(link)
+
+    def forget(self, entity: int, link: EntityLink) -> None:
+        """The link is gone."""
+        links = self._by_entity.get(entity)
+        if links is not None:
+            links.discard(link)
+            if not links:
+                del self._by_entity[entity]
+
+    def pop(self, entity: int) -> set[EntityLink]:
+        """The links to an entity that is gone."""
+        return self._by_entity.pop(entity, set())

@@ -32,7 +32,7 @@ from twinbus.errors import Bug, ShardAway, StoreFault, TwinbusError
 from twinbus.server.broker.clients import (
     ClaimHolder,
     Consumer,
-    EntityLink,
+    EntityLinks,
     SessionHolder,
 )
 from twinbus.server.broker.commands import Send
@@ -116,8 +116,7 @@ class Host:
         namespace.in_use = self._in_use
         self._wants: dict[int, dict[int, Want]] = {}
         self._to_serve: dict[int, None] = {}
-        # Links by the id of their entity.
-        self._links: dict[int, set[EntityLink]] = {}
+        self.links = EntityLinks()
         self.fault: StoreFault | None = None
         self._turn: asyncio.Task[None] | None = None
         self._after_turn: list[Callable[[], object]] = []
@@ -256,17 +255,11 @@ class Host:
         else:
             self._after_turn.append(call)
 
-    def know_link(self, entity: int, link: EntityLink) -> None:
-        """Tell this link when the entity is deleted."""
-        self._links.setdefault(entity, set()).add(link)
-
-    def forget_link(self, entity: int, link: EntityLink) -> None:
-        """The link is gone."""
-        links = self._links.get(entity)
-        if links is not None:
-            links.discard(link)
-            if not links:
-                del self._links[entity]
+    async def turn_over(self) -> None:
+        """Wait until the turn in hand, if there is one, is handed out."""
+        over = asyncio.Event()
+        self.after_turn(over.set)
+        await over.wait()
 
     # -- a turn ------------------------------------------------------------------------
 
@@ -431,6 +424,7 @@ class Host:
 
     def _put_back(self, submissions: list[Submission]) -> None:
         """These did not fit into the turn: they come first in the next one."""
+        submissions = [each for each in submissions if not each.answered]
         if submissions:
             self._pending[:0] = submissions
             self.pending_bytes += sum(each.size_bytes for each in submissions)
@@ -486,7 +480,7 @@ class Host:
 
     def _detach_all(self, entity: int) -> None:
         """An entity is gone, and so are the links to it."""
-        for link in self._links.pop(entity, set()):
+        for link in self.links.pop(entity):
             self._tell(link.entity_deleted)
         # Consumers without a link find out when their wants are looked at.
         gone = [key for key in self._wants if entity_of(key) == entity]

@@ -70,6 +70,7 @@ class Recovery:
 
     async def attempt(self) -> None:
         """Ask a stopped store whether it takes writes again."""
+        await self._host.turn_over()
         if not await self._host.in_place(self._is_well):
             self.later()
             return
