@@ -18,6 +18,7 @@ from twinbus.core.entity import (
 )
 from twinbus.core.names import EntityPath
 from twinbus.errors import EntityExists, EntityNotFound, ShardAway, StoreFault
+from twinbus.server.broker.directory import maintenance
 from twinbus.server.broker.directory.config import NamespaceConfig
 from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.namespace import Namespace
@@ -338,6 +339,26 @@ async def test_fragments_follow_changes_and_deletion(site: ShardedSite) -> None:
         assert host.namespace.entities.find("q") is None
         assert await host.run(lambda n, _turn: n.store.entities()) == []
     assert await site.first.run(lambda n, _turn: n.store.mirrored()) == []
+
+
+async def test_an_entity_with_the_name_of_a_deleted_one_stays(
+    site: ShardedSite,
+) -> None:
+    await site.create(QueueDescription("q", enable_partitioning=True), shard=2)
+    await site.settle()
+    mover = site.first.mover
+    for host in site.hosts:
+        host.mover = None
+    for host in site.hosts:
+        await host.run(maintenance.delete_all)
+    await site.create(QueueDescription("q"), shard=1)
+
+    # What shard 2 has said of the old one arrives late.
+    for host in site.hosts:
+        host.mover = mover
+    await site.settle()
+
+    assert site.find("q").shard == 1
 
 
 async def test_rules_of_a_partitioned_topic_work_in_each_fragment(

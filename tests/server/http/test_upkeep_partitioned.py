@@ -58,6 +58,21 @@ async def test_a_purge_needs_all_fragments(site: UpkeepSite) -> None:
     assert json.loads(answer.body) == {"purged": COUNT}
 
 
+async def test_a_reset_makes_all_fragments_anew(site: UpkeepSite) -> None:
+    # Shard 0 holds most now, so that the queue gets another home.
+    for _ in range(50):
+        assert (await site.ask("POST", "/p/messages", b"x" * 1000)).status == 201
+    for _ in range(3):
+        answer = await site.ask("POST", "/$reset")
+        assert json.loads(answer.body) == {"deleted": 2, "made": 2}
+        await site.server.settle()
+        shards = site.server.host.namespace.shards
+        queue = shards.find("q")
+        assert queue is not None
+        assert len(shards.fragments(queue)) == 4
+        assert shards.counts(queue).active == 0
+
+
 async def test_metrics_add_fragments_up(site: UpkeepSite) -> None:
     text = (await site.ask("GET", "/metrics")).body.decode()
     samples = [line.rpartition(" ") for line in text.splitlines() if line[0] != "#"]

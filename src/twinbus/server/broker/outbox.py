@@ -113,9 +113,9 @@ def _put_fragment(namespace: Namespace, source: int, body: bytes, turn: Turn) ->
 
 
 def _drop_fragment(namespace: Namespace, source: int, body: bytes, turn: Turn) -> None:
-    del source
     entity = namespace.entities.find(body.decode())
-    if entity is not None:
+    # Another one may have taken the name meanwhile, with a home elsewhere.
+    if entity is not None and entity.fragments[:1] == (source,):
         namespace.delete(entity.path, turn)
 
 

@@ -240,7 +240,7 @@ class UpkeepExchange(Exchange):
         else:
             deleted = await self._reset_shards(hosts)
         log.info("reset: %d entities deleted", deleted)
-        made = sum(len(host.namespace.entities) for host in hosts)
+        made = sum(1 for _ in self.host.namespace.shards.entities())
         return {"deleted": deleted, "made": made}
 
     async def _reset_shards(self, hosts: Sequence[Host]) -> int:
@@ -249,6 +249,9 @@ class UpkeepExchange(Exchange):
             if host.fault is not None:
                 raise ShardAway(host.namespace.shard)
         deleted = sum([await host.run(maintenance.delete_all) for host in hosts])
+        if self.host.mover is not None:
+            # What shards tell each other of the old entities must not meet new ones.
+            await self.host.mover.settle()
         first = self.host.namespace
         parts = list(zip(hosts, plan(first.shards, first.config), strict=True))
         made = [await host.run(partial(_create_missing, part)) for host, part in parts]

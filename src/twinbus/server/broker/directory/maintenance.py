@@ -89,8 +89,11 @@ def reset(namespace: Namespace, config: NamespaceConfig, turn: Turn) -> int:
 
 
 def delete_all(namespace: Namespace, turn: Turn) -> int:
-    """Forget all entities of a shard with everything in them; returns how many."""
-    deleted = len(namespace.entities)
+    """Forget all entities of a shard with everything in them.
+
+    Returns how many; a partitioned one counts where its home is.
+    """
+    deleted = sum(entity.is_home for entity in namespace.entities)
     for entity in namespace.entities:
         # A subscription may have gone with its topic.
         if namespace.entities.find(entity.key) is entity:
