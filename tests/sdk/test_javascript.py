@@ -21,7 +21,8 @@ import pytest
 from tests.sdk.servers import Server, serving
 
 FOLDER = Path(__file__).parent / "js"
-NAMESPACE = "javascript"
+# The namespaces, as the cases name them, and their settings.
+NAMESPACES: dict[str, dict[str, Any]] = {"plain": {}, "parted": {"shards": 4}}
 # Another namespace, which takes one message a second.
 SLOW = "javascript-slow"
 SLOW_QUEUE = "slow"
@@ -78,18 +79,22 @@ class Run:
 @pytest.fixture(scope="module")
 def javascript_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server with the entities of every case."""
-    namespace = {
-        "name": NAMESPACE,
-        "queues": [queue for entry in listed() for queue in entry["queues"]],
-        "topics": [topic for entry in listed() for topic in entry["topics"]],
-    }
+    namespaces = [
+        {"name": name, **settings, "queues": [], "topics": []}
+        for name, settings in NAMESPACES.items()
+    ]
+    for namespace in namespaces:
+        for entry in listed():
+            if entry["namespace"] == namespace["name"]:
+                namespace["queues"] += entry["queues"]
+                namespace["topics"] += entry["topics"]
     slow = {
         "name": SLOW,
         "message_rate_per_second": 1,
         "queues": [{"name": SLOW_QUEUE}],
     }
     folder = tmp_path_factory.mktemp("javascript")
-    with serving(folder, {"namespaces": [namespace, slow]}) as server:
+    with serving(folder, {"namespaces": [*namespaces, slow]}) as server:
         yield server
 
 
@@ -103,10 +108,8 @@ def run(request: pytest.FixtureRequest, javascript_server: Server) -> Iterator[R
     ]
     namespaces = javascript_server.namespaces
     slow = {**asdict(namespaces[SLOW]), "queue": SLOW_QUEUE}
-    wanted = {
-        "names": names,
-        "server": {**asdict(namespaces[NAMESPACE]), "slow": slow},
-    }
+    servers = {name: {**asdict(namespaces[name]), "slow": slow} for name in NAMESPACES}
+    wanted = {"names": names, "servers": servers}
     log = javascript_server.log.with_name("node.log")
     with (
         log.open("w") as errors,

@@ -42,6 +42,13 @@ export class Bus {
     await Promise.all(this.#clients.map((client) => client.close()));
   }
 
+  /** The connection string for administration, over HTTPS. */
+  secured() {
+    const read = (part) => this.server.connection_string.match(`${part}=([^;]*)`)[0];
+    const endpoint = `Endpoint=sb://localhost:${this.server.https_port}/`;
+    return [endpoint, read("SharedAccessKeyName"), read("SharedAccessKey")].join(";");
+  }
+
   sender(entity = this.name) {
     return this.client.createSender(entity);
   }

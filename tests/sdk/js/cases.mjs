@@ -11,6 +11,7 @@ export const cases = new Map();
  *   queue:  settings of a queue with the name of the case
  *   topic:  settings of a topic with the name of the case
  *   queues: settings of other queues by name
+ *   namespace: "plain" unless given; "parted" has four shards
  */
 export function test(name, wants, body) {
   if (cases.has(name)) throw new Error(`There are two cases ${name}.`);
@@ -18,6 +19,7 @@ export function test(name, wants, body) {
   if (wants.queue) queues.push([name, wants.queue]);
   cases.set(name, {
     name,
+    namespace: wants.namespace ?? "plain",
     queues: queues.map(([key, settings]) => ({ name: key, ...settings })),
     topics: wants.topic ? [{ name, ...wants.topic }] : [],
     body,

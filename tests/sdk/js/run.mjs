@@ -2,13 +2,14 @@
 //
 // `node run.mjs --list` prints their names and the entities that they want.
 // `node run.mjs` reads a JSON object from standard input, the names of cases and where
-// the server is, and prints a line of JSON for each case as soon as it is done.
+// each namespace is, and prints a line of JSON for each case as soon as it is done.
 
 import { Bus } from "./bus.mjs";
 import { cases } from "./cases.mjs";
 import "./browsing.mjs";
 import "./lifetimes.mjs";
 import "./messages.mjs";
+import "./partitioned.mjs";
 import "./receiving.mjs";
 import "./refusals.mjs";
 import "./rules.mjs";
@@ -29,8 +30,8 @@ async function standardInput() {
   return JSON.parse(Buffer.concat(chunks).toString());
 }
 
-async function run({ name, body }, server, ServiceBusClient) {
-  const bus = new Bus(name, server, ServiceBusClient);
+async function run({ name, namespace, body }, servers, ServiceBusClient) {
+  const bus = new Bus(name, servers[namespace], ServiceBusClient);
   let timer;
   const late = new Promise((_, reject) => {
     const error = new Error(`not done after ${CASE_MS_MAX / 1000} s`);
@@ -52,12 +53,12 @@ async function run({ name, body }, server, ServiceBusClient) {
 }
 
 async function runAll() {
-  const { names, server } = await standardInput();
+  const { names, servers } = await standardInput();
   const { ServiceBusClient } = await import("@azure/service-bus");
   const waiting = names.map((name) => cases.get(name));
   const work = async () => {
     for (let next = waiting.shift(); next; next = waiting.shift()) {
-      await run(next, server, ServiceBusClient);
+      await run(next, servers, ServiceBusClient);
     }
   };
   await Promise.all(Array.from({ length: AT_ONCE }, work));
