@@ -393,6 +393,9 @@ SPOOL_BYTES_MAX = 1024 * 1024 * 1024
 # When so few are left, new sends to their entities wait for the last of them: a tenth
 # of a second of them.
 SPOOL_TAIL_ROWS = 500
+# Fragments of a partitioned entity. With a number above 48 bits, sequence numbers stay
+# below 2**53: the JavaScript client rounds those from there to 2**53 + 2**32.
+FRAGMENTS_MAX = 32
 # How long a start waits until shards know of each other's entities.
 SHARDS_SETTLE_SECONDS_MAX = 5
 OUTBOX_BYTES = 1024 * 1024

@@ -19,10 +19,15 @@ from typing import IO, Any
 import pytest
 
 from tests.sdk.servers import Server, serving
+from twinbus import limits
 
 FOLDER = Path(__file__).parent / "js"
 # The namespaces, as the cases name them, and their settings.
-NAMESPACES: dict[str, dict[str, Any]] = {"plain": {}, "parted": {"shards": 4}}
+NAMESPACES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "parted": {"shards": 4},
+    "wide": {"shards": limits.SHARDS_MAX},
+}
 # Another namespace, which takes one message a second.
 SLOW = "javascript-slow"
 SLOW_QUEUE = "slow"

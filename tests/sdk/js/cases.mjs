@@ -11,7 +11,7 @@ export const cases = new Map();
  *   queue:  settings of a queue with the name of the case
  *   topic:  settings of a topic with the name of the case
  *   queues: settings of other queues by name
- *   namespace: "plain" unless given; "parted" has four shards
+ *   namespace: "plain" unless given; "parted" has four shards, "wide" the most
  */
 export function test(name, wants, body) {
   if (cases.has(name)) throw new Error(`There are two cases ${name}.`);

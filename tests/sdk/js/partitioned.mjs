@@ -258,3 +258,22 @@ parted("counts_are_of_all_fragments", { queue: {} }, async (bus) => {
   assert.equal(shown.enablePartitioning, true);
   assert.equal(shown.maxSizeInMegabytes, 1024 * SHARDS);
 });
+
+const WIDE = { namespace: "wide", queue: PARTED };
+
+test("numbers_with_the_most_shards_are_exact", WIDE, async (bus) => {
+  const sender = bus.sender();
+  const messages = names.map((body) => ({ body, partitionKey: body }));
+  const numbers = await sender.scheduleMessages(messages, later());
+  assert.ok(numbers.every((number) => Number.isSafeInteger(number.toNumber())));
+  await sender.cancelScheduledMessages(numbers);
+  await sendEach(bus, messages);
+  const receiver = bus.receiver();
+  const found = await take(receiver, COUNT);
+  await Promise.all(found.map((message) => receiver.deferMessage(message)));
+
+  assert.deepEqual(numbered(await all(receiver)), numbered(found));
+  const given = found.map((message) => message.sequenceNumber);
+  const deferred = await receiver.receiveDeferredMessages(given);
+  assert.deepEqual(bodies(deferred), bodies(found));
+});

@@ -162,11 +162,13 @@ class Entities:
             return self.get(EntityPath(description.topic_name)).fragments
         if not description.enable_partitioning:
             return ()
-        others: list[int] = []
-        if self._shards is not None:
-            open_ones = [each.shard for each in self._shards if not each.is_away]
-            others = [shard for shard in open_ones if shard != self.shard]
-        return (self.shard, *others)
+        if self._shards is None:
+            return (self.shard,)
+        # From this one on, so that entities with the most fragments are spread.
+        count = len(self._shards)
+        around = [(self.shard + step) % count for step in range(count)]
+        open_ones = [shard for shard in around if not self._shards[shard].is_away]
+        return tuple(open_ones[: limits.FRAGMENTS_MAX])
 
     def put_fragment(self, row: EntityRow, turn: Turn) -> None:
         """Follow what the entity's home says: make the fragment, or change it."""
