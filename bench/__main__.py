@@ -22,6 +22,7 @@ from bench.pairing import pairing
 from bench.plan import Plan
 from bench.proton import proton
 from bench.sdk import sdk
+from bench.shards import shards
 from bench.syphon import syphon
 from bench.throughput import throughput
 
@@ -31,6 +32,7 @@ Workload = Callable[[Plan, Results], None]
 
 WORKLOADS: dict[str, Sequence[Workload]] = {
     "server": (throughput, deep, sdk),
+    "shards": (shards,),
     "proton": (proton,),
     "client": (clients,),
     "pairing": (pairing,),

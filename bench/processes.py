@@ -110,14 +110,16 @@ def twinbus(
     folder: Path,
     *,
     https: bool = False,
-    queues: Sequence[str] = (QUEUE,),
+    queues: Sequence[str | dict[str, Any]] = (QUEUE,),
     topics: Sequence[dict[str, Any]] = (),
+    shards: int = 1,
 ) -> Iterator[Target]:
     """Run our server on a data folder, without supervisor: its process is measured."""
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "namespaces.json"
-    made = [{"name": name, "max_size_in_megabytes": _SIZE_MB} for name in queues]
-    namespace = {"name": NAMESPACE, "queues": made, "topics": topics}
+    given = [{"name": each} if isinstance(each, str) else each for each in queues]
+    made = [{"max_size_in_megabytes": _SIZE_MB, **each} for each in given]
+    namespace = {"name": NAMESPACE, "queues": made, "topics": topics, "shards": shards}
     config.write_text(json.dumps({"namespaces": [namespace]}))
     command = ["-m", "twinbus.cli.main", "serve", "--dev", "--namespace", NAMESPACE]
     command += ["--data", str(folder / "data"), "--config", str(config)]

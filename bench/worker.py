@@ -23,33 +23,34 @@ _TOKEN_SECONDS = 24 * 3600
 _RECEIVE_MAX = 1000
 
 
-def make_token(target: Target) -> tuple[str, str]:
+def make_token(target: Target, queue: str = QUEUE) -> tuple[str, str]:
     """The queue's address, and a token for it that the target's key has signed."""
     assert target.connection_string is not None
     given = sas.parse_connection_string(target.connection_string)
     assert given.key is not None
     assert given.key_name is not None
-    uri = f"sb://{target.host}/{QUEUE}"
+    uri = f"sb://{target.host}/{queue}"
     ends_at_s = int(time.time()) + _TOKEN_SECONDS
     return uri, sas.make_token(uri, given.key_name, given.key, ends_at_s)
 
 
-def connect(target: Target) -> BlockingConnection:
+def connect(target: Target, queue: str = QUEUE) -> BlockingConnection:
     """Log in as the target wants it."""
     connection = BlockingConnection(target.host, target.port)
     connection.open(target.user, target.password)
     if target.connection_string is not None:
-        connection.put_token(*make_token(target))
+        connection.put_token(*make_token(target, queue))
     return connection
 
 
 class Worker:
     """One client with its link to send on."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, queue: str = QUEUE) -> None:
         self._target = target
-        self._connection = connect(target)
-        self._address = target.address.format(QUEUE)
+        self._queue = queue
+        self._connection = connect(target, queue)
+        self._address = target.address.format(queue)
         self._sender: BlockingSender | None = None
         self._messages: list[bytes] = []
 
@@ -77,7 +78,7 @@ class Worker:
     def receive(self, count: int) -> float:
         """Receive, complete, and wait until all completions are confirmed."""
         # Nothing may come between the rounds, so each has a connection of its own.
-        with connect(self._target) as connection:
+        with connect(self._target, self._queue) as connection:
             started = time.perf_counter()
             receiver = connection.receiver(self._address)
             rest = count
