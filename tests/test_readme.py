@@ -68,6 +68,17 @@ def test_the_entities_of_the_guide_load(tmp_path: Path) -> None:
     assert namespace.topics[0].subscriptions[0].rules[0].name == "amount"
 
 
+def test_the_partitioned_queue_of_the_guide_loads(tmp_path: Path) -> None:
+    config = tmp_path / "twinbus.yaml"
+    found = [text for kind, text in blocks("docs/server.md") if kind == "yaml"]
+    config.write_text(next(text for text in found if "enable_partitioning" in text))
+
+    (namespace,) = load_config(config)
+
+    assert namespace.shards == 4
+    assert namespace.queues[0].enable_partitioning
+
+
 def test_the_guide_explains_every_fault() -> None:
     text = (ROOT / "docs/server.md").read_text()
     rows = [
