@@ -151,7 +151,7 @@ def test_a_fault_of_a_disk_strikes_all_shards_or_one(tmp_path: Path, run: Run) -
         shop.send("a")
         with pytest.raises(ServiceBusError, match="The disk is full"):
             shop.send("b")
-        assert shop.health()["message"] == "Not all shards are healthy: 1 of 2."
+        assert shop.health()["message"] == "Shard 1 of 2 is not healthy."
 
         shop.fault("add", "storage-full")
         with pytest.raises(ServiceBusError, match="The disk is full"):

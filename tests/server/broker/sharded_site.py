@@ -19,6 +19,7 @@ from twinbus.server.broker.turn import Turn
 from twinbus.server.setup.namespaces import (
     open_namespace,
     set_up,
+    settle_hosts,
     start_hosts,
     stop_hosts,
 )
@@ -118,6 +119,7 @@ async def sharded(
     set_up(opened.shards, config or NamespaceConfig("contoso"), Now.at(_START_MS))
     first = start_hosts(opened, clock)
     try:
+        await settle_hosts(first)
         yield ShardedSite(first, clock)
     finally:
         await stop_hosts(first)

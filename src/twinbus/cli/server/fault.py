@@ -46,7 +46,10 @@ def add(
     connection_string: Server,
     target: Annotated[
         str | None,
-        typer.Argument(help="An entity; otherwise the whole namespace."),
+        typer.Argument(
+            help="An entity, or the number of a shard for storage faults; otherwise "
+            "the whole namespace."
+        ),
     ] = None,
     duration: Annotated[
         str | None,

@@ -95,8 +95,10 @@ def health_route(host: Host) -> Route:
         if len(found) == len(problems):
             body = {"status": "unhealthy", "message": found[0]}
         elif found:
-            shards = ", ".join(map(str, found))
-            text = f"Not all shards are healthy: {shards} of {len(problems)}."
+            which = " and ".join(map(str, found))
+            is_one = len(found) == 1
+            words = ("Shard", "is") if is_one else ("Shards", "are")
+            text = f"{words[0]} {which} of {len(problems)} {words[1]} not healthy."
             body = {"status": "degraded", "message": text}
         if len(problems) > 1:
             body["shards"] = [text or "healthy" for text in problems]

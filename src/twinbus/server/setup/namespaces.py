@@ -195,7 +195,6 @@ def start_hosts(namespace: OpenedNamespace, clock: Clock) -> Host:
             host.tick()
     if mover is not None:
         mover.accepts_again()
-        _resume_spools(hosts)
     return hosts[0]
 
 
@@ -224,6 +223,7 @@ async def settle_hosts(first: Host) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limits.SHARDS_SETTLE_SECONDS_MAX):
                 await first.mover.settle()
+        _resume_spools(first.hosts)
 
 
 async def stop_hosts(first: Host) -> None:
