@@ -464,6 +464,46 @@ TOPIC_LOCK_MS = 60_000
 # Messages that one turn takes from the store for one connection, by their average size.
 STAGE_BYTES_MAX = 16 * 1024 * 1024
 
+# -- throttling --------------------------------------------------------------------
+
+# A turn or commit that takes this long is no load: the shard is sick.
+SICK_TURN_SECONDS = 3.0
+# How often the load is measured. Four looks a second cost 0.1 ms together.
+LOAD_LOOK_SECONDS = 0.25
+# First level of the commit latency. A disk takes 1 to 20 ms; one that takes this long
+# answers four times a second, whatever clients do.
+THROTTLE_COMMIT_SECONDS = 0.25
+# First level of the bytes that wait for a turn. Reading stops at a quarter of this, so
+# that only many connections together come so far; a turn writes some 1.5 MiB.
+THROTTLE_PENDING_BYTES = 16 * 1024 * 1024
+# First level of the lag of the event loop. With 50 clients that send all they can, a
+# round of the loop takes that long; the supervisor ends a loop at ten times this.
+THROTTLE_LAG_SECONDS = 0.5
+# The second level, as a multiple of the first: far enough that denying those who send
+# most comes first, and with commits below what is sick.
+THROTTLE_SECOND_LEVEL = 4
+# Memory that a process may have, as a part of that of its container or machine, and the
+# first level as a part of it. The rest is for the system and for its cache of files.
+THROTTLE_MEMORY_PART = 0.8
+THROTTLE_MEMORY_FIRST = 0.9
+# A level is left below this part of its threshold, and after this long.
+THROTTLE_RELEASE = 0.7
+THROTTLE_HOLD_MS = 1_000
+# What a commit counts beside those before it: one slow checkpoint throttles nothing.
+THROTTLE_COMMIT_WEIGHT = 0.25
+# What a look counts beside those before it, and the most that one look may say, as a
+# multiple of the second level: a process that was stopped once reaches the first only.
+THROTTLE_SAMPLE_WEIGHT = 0.5
+THROTTLE_SAMPLE_MAX = 1.5
+# A latency without further commits is half as much after this long.
+THROTTLE_FORGET_SECONDS = 2.0
+# The load of an entity counts half after this long. Denied clients wait twice that.
+SHARE_HALF_LIFE_SECONDS = 5.0
+# What a delivery costs beside its bytes: a small message takes the time of 1 KiB.
+SHARE_DELIVERY_BYTES = 1024
+# Recent load up to which an entity is never above its share: some 50 messages a second.
+SHARE_BYTES_MIN = 512 * 1024
+
 # -- the store ---------------------------------------------------------------------
 
 # Twice as fast for messages of 1 KiB as the default of 4,096: fewer page splits.

@@ -92,6 +92,8 @@ class Entity:
     dead_lettered: int = 0
     expired: int = 0
     throttled: int = 0
+    # Sends that were denied because of load, by facet (`load.py`).
+    denied: dict[str, int] = field(default_factory=dict)
     # Messages on which a rule failed.
     unfiltered: int = 0
     # When it was accessed and updated, as the last look for idle entities found it, and
