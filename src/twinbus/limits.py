@@ -839,9 +839,10 @@ DRILL_SEED_MAX = 1_000_000
 DRILL_SENDERS_MAX = 16
 # So that each sender meets the outage with each entity.
 DRILL_MESSAGES_PER_SENDER_MIN = 60
-# Above the time of an attempt, so that a slow disk fails over. An answer may wait for
+# Above the time of an attempt, so that a slow disk fails over, and above what counts as
+# load (`SICK_TURN_SECONDS`): a busy primary never fails over. An answer may wait for
 # two commits.
-DRILL_SLOW_DISK_SECONDS = 2.0
+DRILL_SLOW_DISK_SECONDS = 4.0
 # Longer than the supervisor waits: a restart ends a stall.
 DRILL_STALL_SECONDS = 30.0
 # So much of the usual outage where pings pause after relapses.

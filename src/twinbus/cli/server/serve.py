@@ -97,6 +97,36 @@ MessageRate = Annotated[
     int | None,
     typer.Option(min=1, help="Messages per second that a namespace accepts."),
 ]
+ThrottleCommit = Annotated[
+    float,
+    typer.Option(
+        min=0,
+        metavar="SECONDS",
+        help="Deny sends above this commit latency: to entities that get more than "
+        "their share, and from four times this on to all; 0 for never.",
+    ),
+]
+ThrottlePending = Annotated[
+    int,
+    typer.Option(
+        min=0, metavar="BYTES", help="The same for bytes that wait to be written."
+    ),
+]
+ThrottleLag = Annotated[
+    float,
+    typer.Option(
+        min=0, metavar="SECONDS", help="The same for the lag of the event loop."
+    ),
+]
+MemoryLimit = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        metavar="BYTES",
+        help="Deny all sends above this memory, and some from 90 % on; 0 for never. "
+        "Otherwise 80 % of what the container or machine has.",
+    ),
+]
 Reserve = Annotated[
     int | None,
     typer.Option(
@@ -158,6 +188,8 @@ class ServeOptions:
     private_keys: list[Path]
     tls_hosts: list[str]
     message_rate: int | None
+    # As `Thresholds` takes them.
+    throttle: tuple[Any, ...] = ()
     reserve: int | None = None
     shards: int | None = None
     faults: bool = False
@@ -182,6 +214,10 @@ def serve(
     private_key: PrivateKeys = None,
     tls_host: TlsHosts = None,
     message_rate: MessageRate = None,
+    throttle_commit: ThrottleCommit = limits.THROTTLE_COMMIT_SECONDS,
+    throttle_pending: ThrottlePending = limits.THROTTLE_PENDING_BYTES,
+    throttle_lag: ThrottleLag = limits.THROTTLE_LAG_SECONDS,
+    memory_limit: MemoryLimit = None,
     reserve: Reserve = None,
     shards: Shards = None,
     faults: Rehearse = False,
@@ -204,18 +240,14 @@ def serve(
         dev=dev,
         data=data,
         host=host,
-        ports={
-            "amqp": amqp_port,
-            "amqps": amqps_port,
-            "http": http_port,
-            "https": https_port,
-        },
+        ports=_ports(amqp_port, amqps_port, http_port, https_port),
         config=config,
         allow_plaintext=allow_plaintext,
         certificates=certificate or [],
         private_keys=private_key or [],
         tls_hosts=tls_host or [],
         message_rate=message_rate,
+        throttle=(throttle_commit, throttle_pending, throttle_lag, memory_limit),
         reserve=reserve,
         shards=shards,
         faults=faults,
@@ -224,6 +256,10 @@ def serve(
         jwt_audience=jwt_audience,
     )
     _start(given, log_level, log_format)
+
+
+def _ports(*given: int | None) -> Mapping[str, int | None]:
+    return dict(zip(("amqp", "amqps", "http", "https"), given, strict=True))
 
 
 def _start(given: ServeOptions, log_level: str, log_format: str) -> None:
@@ -241,6 +277,7 @@ def _start(given: ServeOptions, log_level: str, log_format: str) -> None:
 def options_from(given: ServeOptions) -> ServerOptions:
     """What the server is asked to be; refuses options that contradict each other."""
     from twinbus.server.access.port import is_loopback
+    from twinbus.server.broker.load import Thresholds
     from twinbus.server.setup.certificates import TlsOptions
     from twinbus.server.setup.listener import ListenOptions
     from twinbus.server.setup.server import ServerOptions
@@ -274,6 +311,7 @@ def options_from(given: ServeOptions) -> ServerOptions:
         dev=given.dev,
         tls=TlsOptions(tuple(pairs), tuple(given.tls_hosts)),
         message_rate=given.message_rate,
+        throttle=Thresholds(*given.throttle),
         reserve_bytes=reserve_bytes,
         shards=given.shards,
         faults=given.faults,

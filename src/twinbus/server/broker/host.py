@@ -20,6 +20,7 @@ import contextlib
 import itertools
 import logging
 import secrets
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -38,6 +39,7 @@ from twinbus.server.broker.clients import (
 from twinbus.server.broker.commands import Send
 from twinbus.server.broker.counters import COMMANDS, SECONDS, Histogram
 from twinbus.server.broker.faults import Faults
+from twinbus.server.broker.load import Load
 from twinbus.server.broker.mover import Mover
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.namespace_clock import NamespaceClock
@@ -89,15 +91,15 @@ class Host:
         self.clock = NamespaceClock(clock, namespace.store, namespace.name)
         # What tokens end by. Where a test moves the clock, clients do not know of it.
         self.token_clock = clock
-        self.pending_bytes = 0
+        self.pending_bytes = self.turns = 0
         # When time has something to do next, as the last turn found.
         self.next_tick_ms: int | None = None
         # Called when the last of too many waiting commands is gone.
         self.on_room: list[Callable[[], None]] = []
-        self.turns = 0
         self.turn_commands = Histogram(COMMANDS)
         self.turn_seconds = Histogram(SECONDS)
         self.commit_seconds = Histogram(SECONDS)
+        self.load = Load()
         # Told when turns fail again and again.
         self.on_broken: Callable[[str], None] = lambda _text: None
         # Links that hold a session's lock, by container and nonce.
@@ -337,6 +339,7 @@ class Host:
         submissions, self._pending = in_fair_order(self._pending), []
         to_serve, self._to_serve = self._to_serve, {}
         tick, self._tick_due = self._tick_due, False
+        self.load.took(submissions, self.pending_bytes)
         self.pending_bytes = 0
         self.turns += 1
         self.turn_commands.observe(len(submissions))
@@ -361,19 +364,21 @@ class Host:
                 outcome, seconds = await run_in_thread(self._run_and_commit, work)
             finally:
                 late.cancel()
-            self.commit_seconds.observe(seconds)
-            return outcome
-        outcome = self.run_turn(work)
-        committing = self._loop.time()
-        await run_in_thread(self.namespace.store.commit)
-        self.commit_seconds.observe(self._loop.time() - committing)
+        else:
+            outcome = self.run_turn(work)
+            seconds = await run_in_thread(self._commit)
+        self.commit_seconds.observe(seconds)
+        self.load.committed(seconds)
         return outcome
 
     def _run_and_commit(self, work: Work) -> tuple[TurnOutcome, float]:
-        outcome = self.run_turn(work)
-        committing = self._loop.time()
+        return self.run_turn(work), self._commit()
+
+    def _commit(self) -> float:
+        """Commit; returns the seconds. The loop's time may stand still meanwhile."""
+        committing = time.monotonic()
         self.namespace.store.commit()
-        return outcome, self._loop.time() - committing
+        return time.monotonic() - committing
 
     async def in_place(self, work: Callable[[], T]) -> T:
         """Do something with the store where turns run."""

@@ -1,11 +1,11 @@
 """Start and stop: configuration, certificates, listeners, the server as a whole.
 
 Read `server.py` (namespaces and listeners), `namespaces.py` (a namespace with its
-shards and hosts), `listener.py`, `config.py` with `config_node.py` (the configuration
-file) and `certificates.py`. Then `supervisor.py` (the process that starts the server
-and restarts it), `supervised.py` (the server's side of it), `black_box.py` (what
-survives the server), `vitals.py` (what it measures), `audit.py` (what it checks),
-`reporter.py` and `diagnostics.py` (the bundle about a failure), `handover.py`
-(listening sockets from another process) and `systemd.py`. Must not know what a message
-is.
+shards and hosts), `load_watch.py` (how much there is to do), `listener.py`, `config.py`
+with `config_node.py` (the configuration file) and `certificates.py`. Then
+`supervisor.py` (the process that starts the server and restarts it), `supervised.py`
+(the server's side of it), `black_box.py` (what survives the server), `vitals.py` (what
+it measures), `audit.py` (what it checks), `reporter.py` and `diagnostics.py` (the
+bundle about a failure), `handover.py` (listening sockets from another process) and
+`systemd.py`. Must not know what a message is.
 """

@@ -33,8 +33,10 @@ from twinbus.server.broker.directory import keys
 from twinbus.server.broker.directory.config import NamespaceConfig
 from twinbus.server.broker.faults import Faults
 from twinbus.server.broker.host import Host
+from twinbus.server.broker.load import Thresholds
 from twinbus.server.setup import listener
 from twinbus.server.setup.listener import ListenOptions
+from twinbus.server.setup.load_watch import LoadWatch
 from twinbus.server.setup.namespaces import (
     close_all,
     open_namespace,
@@ -69,6 +71,8 @@ class ServerOptions:
     tls: TlsOptions | None = None
     # Messages per second of each namespace that its configuration does not limit.
     message_rate: int | None = None
+    # From where on a part of a namespace denies sends because of load.
+    throttle: Thresholds = field(default_factory=Thresholds)
     # Whose bearer tokens are accepted, where the configuration does not say.
     jwt: JwtOptions | None = None
     # Whether `twinbus fault` may switch faults on.
@@ -99,6 +103,7 @@ class Server:
         self._connect = connect or _server_connection()
         self._tokens: dict[Host, BearerTokens] = {}
         self._memory = Ledger()
+        self._load = LoadWatch(options.throttle)
         self._bound: dict[str, dict[str, socket.socket]] = {}
         self._entrances: list[Entrance] = []
         self._http: list[HttpServer] = []
@@ -133,6 +138,7 @@ class Server:
             if listener.HTTP_KINDS & set(self.options.listen.first_ports):
                 self._joining = asyncio.create_task(self._join_http())
                 self._joining.add_done_callback(_report)
+            self._load.start()
         except BaseException:
             await self.stop()
             raise
@@ -186,6 +192,8 @@ class Server:
                 namespace.dev_key = self.options.dev
             set_up(opened.shards, config, self._clock.now())
             host = start_hosts(opened, self._clock)
+            for each in host.hosts:
+                self._load.add(each)
         except BaseException:
             close_all(opened.shards)
             raise
@@ -293,6 +301,7 @@ class Server:
 
     async def stop(self) -> None:
         """Stop accepting, close the connections and the stores. Safe to call twice."""
+        self._load.stop()
         if self._joining is not None:
             self._joining.cancel()
             await asyncio.wait([self._joining])
