@@ -24,6 +24,7 @@ from twinbus.server.amqp.replies import ReplyNode
 from twinbus.server.amqp.requests import ManagementNode
 from twinbus.server.amqp.sending import SendNode
 from twinbus.server.amqp.sessions import SessionWait, session_name, wants_session
+from twinbus.server.broker.admission import check_receiver
 from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.directory.placement import get_entity
 from twinbus.wire.events import Delivered
@@ -128,6 +129,8 @@ def _attach_receiver(
         )
     if not entity.description.status.can_receive:
         raise EntityDisabled(f"'{entity.name}' is disabled for receiving.")
+    fragments = connection.host.namespace.shards.fragments(entity)
+    check_receiver(connection.host.hosts[each.shard] for each in fragments)
     source = link.peer_attach.source
     assert source is not None
     by_session = wants_session(source.filter)
@@ -137,7 +140,6 @@ def _attach_receiver(
         assert source.filter is not None
         _wait_for_session(connection, link, path, session_name(source.filter))
         return
-    fragments = connection.host.namespace.shards.fragments(entity)
     node = ReceiveNode(connection, link, entity, entity.container(path.sub_queue))
     if len(fragments) > 1:
         node = PartitionedReceiveNode(connection, link, fragments, path.sub_queue)

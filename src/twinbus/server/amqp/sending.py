@@ -14,6 +14,7 @@ from twinbus import limits
 from twinbus.errors import DecodeError, MessageTooLarge, TwinbusError
 from twinbus.server.amqp.node import Node
 from twinbus.server.amqp.replies import rejected
+from twinbus.server.broker.admission import send_denial
 from twinbus.server.broker.commands import Send
 from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.submissions import Submission
@@ -54,7 +55,20 @@ class SendNode(Node):
         self._submission: Submission | None = None
 
     def on_delivery(self, delivery: Delivered) -> None:
-        """A message came in."""
+        """A message came in; while the shard is throttled it may be denied unread."""
+        if self.host.load.level and self.denied(delivery):
+            return
+        self.read_in(delivery)
+
+    def denied(self, delivery: Delivered) -> bool:
+        """Whether a delivery is denied because of load; then it is answered."""
+        error = send_denial(self.host, self.entity, len(delivery.payload))
+        if error is not None:
+            self.answer(delivery.delivery_id, delivery.settled, rejected(error))
+        return error is not None
+
+    def read_in(self, delivery: Delivered) -> None:
+        """Split a delivery into its messages."""
         try:
             if delivery.oversize:
                 raise MessageTooLarge(

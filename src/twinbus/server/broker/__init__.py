@@ -7,8 +7,8 @@ Read `host.py` (collect, commit, hand out), `submissions.py` (the order of comma
 from one shard to another), `spool.py` and `recovery.py` (a shard that is sick); then
 `directory/` (what exists and where), `clients.py` (what is told to clients), `undo.py`
 (changes in memory that can be undone), `namespace_clock.py` (time over restarts),
-`load.py` (what is measured, and which sends are denied because of it), `throttle.py`
-(rates), `counters.py` and `faults.py` (what is rehearsed).
+`load.py` and `admission.py` (what is measured, and which requests are denied because of
+it), `throttle.py` (rates), `counters.py` and `faults.py` (what is rehearsed).
 `lock_tokens.py` and `rendering.py` say how locks and kept messages look outside,
 `answers.py` how errors are told. Must not know links, connections or HTTP.
 """

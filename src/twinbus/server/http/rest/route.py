@@ -37,6 +37,7 @@ from twinbus.errors import (
 )
 from twinbus.server.access.port import NamespacePort
 from twinbus.server.broker import answers
+from twinbus.server.broker.admission import check_receiver, send_denial
 from twinbus.server.broker.commands import Send
 from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.directory.placement import (
@@ -149,8 +150,12 @@ class RestExchange(Exchange):
             raise CallerError(
                 f"'{path.text}' cannot be sent to. Send to the queue or topic itself."
             )
-        hosts = map(self._host_of, self._fragments(entity))
-        await _room(min(hosts, key=lambda host: host.pending_bytes))
+        places = [(self._host_of(each), each) for each in self._fragments(entity)]
+        # Its size is not known yet.
+        denials = [send_denial(host, each, 0) for host, each in places]
+        if all(denial is not None for denial in denials):
+            raise denials[0] or BusyError()
+        await _room(min((host for host, _ in places), key=lambda h: h.pending_bytes))
         body = await self._body(entity)
         content_type = self.request.headers.get("content-type", "")
         if content_type.partition(";")[0].strip().lower() == BATCH_TYPE:
@@ -205,6 +210,7 @@ class RestExchange(Exchange):
             ReceivePlace(self._host_of(each), each, each.container(path.sub_queue))
             for each in self._fragments(entity)
         ]
+        check_receiver([place.host for place in places])
         receive = PendingReceive(places, locks)
         # A receive ends with its token at the latest.
         left_seconds = claim.expires_s - self.host.token_clock.now().wall_ms / 1000
