@@ -7,13 +7,16 @@ import os
 import signal
 import socket
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
+from urllib.error import HTTPError
 
 import pytest
 
 from tests.cli.run import Run, served
 from twinbus.cli.server.serve import ServeOptions, options_from
 from twinbus.errors import ConfigError
+from twinbus.server.broker.load import Thresholds
 
 FREE = ("--amqp-port", "0", "--http-port", "0")
 CONFIG = """
@@ -45,6 +48,25 @@ def given(**changes: object) -> ServeOptions:
         "message_rate": None,
     }
     return ServeOptions(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def test_thresholds_are_those_of_the_options_or_the_defaults() -> None:
+    assert options_from(given()).throttle == Thresholds()
+    asked = given(throttle=(0.1, 1000, 0.2, 3000))
+    assert options_from(asked).throttle == Thresholds(0.1, 1000, 0.2, 3000)
+
+
+def test_a_server_over_its_memory_limit_is_throttled(tmp_path: Path) -> None:
+    with served(
+        tmp_path, "--dev", "--namespace", "contoso", "--memory-limit", 1, *FREE
+    ) as server:
+        described = server.ready["namespaces"]["contoso"]
+        url = f"http://127.0.0.1:{described['http_port']}/health"
+        status = ""
+        while status != "throttled":
+            # An address that asks too often is told so (429), and asks again.
+            with suppress(HTTPError), urllib.request.urlopen(url) as answer:
+                status = json.load(answer)["status"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

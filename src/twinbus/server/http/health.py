@@ -4,7 +4,7 @@ Owns the probe, a command like any other: it stores a message, locks it and comp
 it, and is answered after the commit. So a disk that is full or nearly so, a stopped
 store and a commit that hangs are all reported. At most one probe waits at a time, and
 its answer serves all requests of a second. Faults that are rehearsed are named in every
-answer.
+answer, and so is the load that makes the server deny sends: it is well, and busy.
 Knows nothing about what else the namespace holds.
 """
 
@@ -80,10 +80,22 @@ class HealthProbe:
         return None
 
 
+def _throttled(first: Host) -> list[str]:
+    """Why shards deny sends."""
+    hosts = hosts_of(first)
+    return [
+        text if len(hosts) == 1 else f"{text} in shard {shard}"
+        for shard, host in enumerate(hosts)
+        if host.fault is None
+        for text in host.load.throttled_by()
+    ]
+
+
 def health_route(host: Host) -> Route:
     """`GET /health`: 200 if messages can be sent and received, else 503 and why.
 
-    With several shards, one that fails makes it degraded; unhealthy is if all fail.
+    With several shards, one that fails makes it degraded; unhealthy is if all fail. A
+    server that denies sends because of load is throttled, and well.
     """
     probes = [HealthProbe(each) for each in hosts_of(host)]
 
@@ -92,8 +104,12 @@ def health_route(host: Host) -> Route:
         problems = await asyncio.gather(*(probe.problem() for probe in probes))
         found = {k: text for k, text in enumerate(problems) if text is not None}
         body: dict[str, Any] = {**_HEALTHY}
+        throttled = _throttled(host)
         if len(found) == len(problems):
             body = {"status": "unhealthy", "message": found[0]}
+        elif throttled and not found:
+            text = f"Sends are denied: {throttled[0]}."
+            body = {"status": "throttled", "message": text}
         elif found:
             which = " and ".join(map(str, found))
             is_one = len(found) == 1
@@ -102,6 +118,8 @@ def health_route(host: Host) -> Route:
             body = {"status": "degraded", "message": text}
         if len(problems) > 1:
             body["shards"] = [text or "healthy" for text in problems]
+        if throttled:
+            body["throttled"] = throttled
         if rehearsed := faults_on(host.faults):
             body["faults"] = rehearsed
         is_down = len(found) == len(problems)

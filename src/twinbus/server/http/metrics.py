@@ -17,7 +17,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -68,6 +68,8 @@ class EntityFigures(NamedTuple):
     size_bytes: int
     # In the order of `_COUNTED`.
     counted: list[int]
+    # Denied because of load, by facet.
+    denied: dict[str, int]
 
 
 def count_entities(namespace: Namespace, turn: Turn) -> list[EntityFigures]:
@@ -93,6 +95,8 @@ def _figures(store: Store, entity: Entity) -> EntityFigures:
         held,
         main.size_bytes + dead.size_bytes + transfer.size_bytes,
         [read(entity) for _name, _text, read in _COUNTED],
+        # The rate is a facet of the entity itself.
+        {"rate": entity.throttled, **entity.denied},
     )
 
 
@@ -138,6 +142,8 @@ class ShardFigures:
     turn_commands: HistogramFigures
     turn_seconds: HistogramFigures
     commit_seconds: HistogramFigures
+    # As `Load.figures`.
+    load: dict[str, Any]
 
     @classmethod
     def of(cls, host: Host) -> ShardFigures:
@@ -153,6 +159,7 @@ class ShardFigures:
             HistogramFigures.of(host.turn_commands),
             HistogramFigures.of(host.turn_seconds),
             HistogramFigures.of(host.commit_seconds),
+            host.load.figures(),
         )
 
 
@@ -187,6 +194,10 @@ _OF_SHARDS = (
     ("store_up", "gauge", "0 while the store accepts nothing."),
     ("outbox_rows", "gauge", "What waits for other shards."),
     ("turns_total", "counter", "Turns: transactions begun."),
+)
+_LOAD_OF_SHARDS = (
+    ("value", "What throttling goes by: seconds or bytes."),
+    ("level", "1 while entities above their share are denied, 2 while all are."),
 )
 _TIMES_OF_SHARDS = (
     ("turn_commands", "Commands that shared a turn."),
@@ -230,6 +241,13 @@ def _entity_lines(entities: Iterable[EntityFigures], label: str) -> Iterator[str
     for place, (name, text, _read) in enumerate(_COUNTED):
         counts = [(labels, each.counted[place]) for labels, each in labelled]
         yield from _family(f"{name}_total", "counter", text, counts)
+    denied = (
+        (f'facet="{facet}",{labels}', count)
+        for labels, each in labelled
+        for facet, count in each.denied.items()
+    )
+    text = "Messages denied, by facet; a batch that was not read counts as one."
+    yield from _family("messages_denied_total", "counter", text, denied)
 
 
 def _namespace_lines(figures: NamespaceFigures) -> Iterator[str]:
@@ -240,6 +258,13 @@ def _namespace_lines(figures: NamespaceFigures) -> Iterator[str]:
         field = name.removesuffix("_total").removeprefix("messages_")
         samples = [(label, getattr(each, field)) for label, each in shards]
         yield from _family(name, kind, text, samples)
+    for figure, text in _LOAD_OF_SHARDS:
+        measured = [
+            (f'facet="{facet}",{label}', each[figure])
+            for label, shard in shards
+            for facet, each in shard.load["facets"].items()
+        ]
+        yield from _family(f"throttle_{figure}", "gauge", text, measured)
     for name, text in _TIMES_OF_SHARDS:
         values = [(label, getattr(each, name)) for label, each in shards]
         yield from _histogram(name, text, values)

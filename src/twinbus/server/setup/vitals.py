@@ -133,6 +133,7 @@ def _shard(host: Host) -> dict[str, Any]:
         "fault": host.fault.text if host.fault else None,
         "defects": dict(host.namespace.defects),
         "turns": host.turns,
+        "load": host.load.figures(),
         "turn_commands": _histogram(host.turn_commands),
         "turn_seconds": _histogram(host.turn_seconds),
         "commit_seconds": _histogram(host.commit_seconds),
