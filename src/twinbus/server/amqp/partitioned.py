@@ -20,6 +20,7 @@ from twinbus.server.amqp.receiving import ReceiveNode
 from twinbus.server.amqp.replies import rejected
 from twinbus.server.amqp.sending import SendNode
 from twinbus.server.amqp.sessions import SessionWait
+from twinbus.server.broker.admission import would_deny
 from twinbus.server.broker.commands import MessageWant, SharedCredit, TakenMessages
 from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.routing import fragment_key
@@ -43,8 +44,12 @@ class PartitionedSendNode(SendNode):
         self._fragments: dict[int, SendNode] = {}
         self._turns = itertools.count()
 
+    def on_delivery(self, delivery: Delivered) -> None:
+        """A message came in; which shard may deny it depends on its key."""
+        self.read_in(delivery)
+
     def take_in(self, delivery: Delivered, messages: list[Incoming]) -> None:
-        """Hand the messages to the fragment that they belong to."""
+        """Hand the messages to the fragment that they belong to, unless it denies."""
         try:
             fragment = self._choose(delivery, messages)
         except TwinbusError as error:
@@ -54,7 +59,8 @@ class PartitionedSendNode(SendNode):
         if node is None or node.entity is not fragment:
             node = SendNode(self.connection, self.link, fragment)
             self._fragments[fragment.shard] = node
-        node.take_in(delivery, messages)
+        if not (node.host.load.level and node.denied(delivery)):
+            node.take_in(delivery, messages)
 
     def _choose(self, delivery: Delivered, messages: list[Incoming]) -> Entity:
         keys = {fragment_key(self.entity, message) for message in messages}
@@ -70,7 +76,13 @@ class PartitionedSendNode(SendNode):
                 "transaction must have a session id or a partition key."
             )
         shards = self.host.namespace.shards
-        return shards.fragment_for(self.entity, key, next(self._turns))
+        return shards.fragment_for(
+            self.entity, key, next(self._turns), self._is_throttled
+        )
+
+    def _is_throttled(self, fragment: Entity) -> bool:
+        host = self.host.hosts[fragment.shard]
+        return host.load.level > 0 and would_deny(host, fragment)
 
 
 class PartitionedReceiveNode(ReceiveNode):

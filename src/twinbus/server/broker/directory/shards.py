@@ -11,7 +11,7 @@ whatever depends on it is checked again where it arrives.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from twinbus.core.names import EntityPath, SubQueue
@@ -94,10 +94,17 @@ class Shards:
         found = [self._all[k].entities.find(entity.key) for k in entity.fragments]
         return [each for each in found if each is not None]
 
-    def fragment_for(self, entity: Entity, key: str | None, turns: int = 0) -> Entity:
+    def fragment_for(
+        self,
+        entity: Entity,
+        key: str | None,
+        turns: int = 0,
+        avoided: Callable[[Entity], bool] = lambda _fragment: False,
+    ) -> Entity:
         """The fragment that a message belongs to.
 
-        The key decides; without one fragments take turns, those that are well first.
+        The key decides; without one fragments take turns, those first that are well
+        and not to be avoided.
         """
         fragments = self.fragments(entity)
         if key is not None:
@@ -109,7 +116,7 @@ class Shards:
                     return each
             raise ShardAway(wanted)
         well = [each for each in fragments if not self._all[each.shard].is_stopped]
-        usable = well or fragments
+        usable = [each for each in well if not avoided(each)] or well or fragments
         return usable[turns % len(usable)]
 
     def counts(self, entity: Entity, sub_queue: SubQueue = SubQueue.NONE) -> Counts:
