@@ -2,7 +2,7 @@
 
 Owns the questions that surfaces ask before they hand anything in: about a send, and
 about a new receiver. Nothing else is ever denied because of load (`load.py`), and a
-shard with a fault denies nothing: what it answers says that it is broken, so that
+sick shard denies nothing: what it answers says that it is broken, so that
 clients fail over, which they do not when they are told that it is busy.
 """
 
@@ -15,14 +15,19 @@ from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.host import Host
 
 
+def _is_sick(host: Host) -> bool:
+    """Whether it takes nothing now, or another shard takes sends for it."""
+    return host.fault is not None or (host.spool is not None and host.spool.is_on)
+
+
 def send_denial(host: Host, entity: Entity, size_bytes: int) -> BusyError | None:
     """Why a send is denied; None if it is let in."""
-    return None if host.fault is not None else host.load.deny(entity, size_bytes)
+    return None if _is_sick(host) else host.load.deny(entity, size_bytes)
 
 
 def would_deny(host: Host, entity: Entity) -> bool:
     """Whether a send would be denied; counts nothing."""
-    return host.fault is None and host.load.denies(entity)
+    return not _is_sick(host) and host.load.denies(entity)
 
 
 def check_receiver(hosts: Iterable[Host]) -> None:
@@ -34,7 +39,7 @@ def check_receiver(hosts: Iterable[Host]) -> None:
     """
     denial = None
     for host in hosts:
-        denial = None if host.fault is not None else host.load.deny_receiver()
+        denial = None if _is_sick(host) else host.load.deny_receiver()
         if denial is None:
             return
     if denial is not None:

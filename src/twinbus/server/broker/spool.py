@@ -76,6 +76,11 @@ class ShardSpool:
         mine = counts.get(self._host.namespace.shard)
         return 0 if mine is None else mine.rows
 
+    @property
+    def is_on(self) -> bool:
+        """Whether all sends go to it."""
+        return self.state is SpoolState.ON
+
     def takes(self, entity: Entity) -> bool:
         """Whether a send to that entity goes to the spool, or waits for its end."""
         if self.state is SpoolState.OFF:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -115,6 +116,7 @@ def _sum(one: EntityFigures, other: EntityFigures) -> EntityFigures:
         {state: count + other.held[state] for state, count in one.held.items()},
         one.size_bytes + other.size_bytes,
         [sum(each) for each in zip(one.counted, other.counted, strict=True)],
+        dict(Counter(one.denied) + Counter(other.denied)),
     )
 
 
