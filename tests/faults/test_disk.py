@@ -174,7 +174,7 @@ def _failing(folder: Path, call: str, when: str) -> Iterator[int]:
 _QUEUE = {"name": "q"}
 
 
-@pytest.mark.parametrize(("call", "when"), [("fdatasync", "30+"), ("pwrite64", "90+")])
+@pytest.mark.parametrize(("call", "when"), [("fdatasync", "30+"), ("pwrite64", "120+")])
 async def test_after_an_error_of_the_disk_nothing_more_is_accepted(
     tmp_path: Path, call: str, when: str
 ) -> None:
