@@ -120,9 +120,22 @@ class PartitionedReceiveNode(ReceiveNode):
             part.want()
 
     def check_drained(self) -> None:
-        """A drain is answered when all fragments have nothing more for it."""
-        if self.link.drain and all(each.is_drained for each in self._parts):
+        """A drain is answered when all fragments have nothing more for it.
+
+        Those of a sick shard have nothing now.
+        """
+        parts = [each for each in self._parts if each.host.fault is None]
+        if self.link.drain and all(each.is_drained for each in parts):
             self.link.drained()
+
+    def part_failed(self, error: TwinbusError) -> None:
+        """The shard of a fragment has stopped: the others have the credit it held."""
+        well = [each for each in self._parts if each.host.fault is None]
+        for part in well:
+            part.want()
+        self.check_drained()
+        if not well:
+            self.store_failed(error)
 
     def on_disposed(self, event: Disposed) -> None:
         """Each fragment settles its own."""
@@ -173,9 +186,8 @@ class _Fragment(ReceiveNode):
         self._whole.count(more)
 
     def store_failed(self, error: TwinbusError) -> None:
-        """The shard has stopped: the others have the credit that it held."""
-        del error
-        self._whole.want()
+        """The shard has stopped; those of the others may go on."""
+        self._whole.part_failed(error)
 
     def _locks(self) -> Sequence[Lock]:
         shard = self.entity.shard

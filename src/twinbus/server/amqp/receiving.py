@@ -299,12 +299,12 @@ class ReceiveNode(Node):
             session.settle(delivery.delivery_id, delivery.delivery_id, _RELEASED)
 
     def store_failed(self, error: TwinbusError) -> None:
-        """The store has stopped: what is wanted waits until it works again.
+        """The store has stopped. With others beside it, the client has to ask again.
 
-        If only this shard of several is sick, the client is told: it may have other
-        work to do.
+        The only one of a namespace takes nothing else either: what is wanted waits.
         """
         if len(self.host.hosts) > 1:
+            self.leave()
             self.link.detach(wire_error(error))
             self.connection.flush_soon()
 

@@ -5,9 +5,8 @@ arrived and runs them in one transaction (`turn.py`), on the event loop. Then th
 commits in a thread (one long sync, without the interpreter's lock) and only after that
 hands out replies, deliveries and effects. Parsing goes on meanwhile; what arrives waits
 for the next turn. A namespace with several shards has a host for each, and their turns
-run in threads, so that one whose disk hangs does not hold up the others.
-
-So nothing is acknowledged before it is on disk, and one sync serves all clients.
+run in threads, so that one whose disk hangs does not hold up the others. So nothing is
+acknowledged before it is on disk, and one sync serves all clients.
 
 If the store fails, nothing of the turn happened: every command in it fails, and the
 host refuses what comes until `Store.recover` says that writing works again.
@@ -233,6 +232,8 @@ class Host:
         """Note what a receiver can take now, in place of what it wanted before."""
         self._wants.setdefault(want.container, {})[want.key] = want
         self.serve_soon(want.container)
+        if self.fault is not None:
+            self._loop.call_soon(self._refuse, want)
 
     def unwant(self, container: int, key: int) -> None:
         """A receiver can take nothing for now."""
@@ -422,10 +423,9 @@ class Host:
         if submission.answered:
             return
         submission.answered = True
-        if isinstance(answer, TwinbusError):
-            self._tell(submission.reply.failed, answer)
-        else:
-            self._tell(submission.reply.done, answer)
+        reply = submission.reply
+        is_error = isinstance(answer, TwinbusError)
+        self._tell(reply.failed if is_error else reply.done, answer)
 
     def _put_back(self, submissions: list[Submission]) -> None:
         """These did not fit into the turn: they come first in the next one."""
@@ -440,8 +440,7 @@ class Host:
         count = self.namespace.store.quarantined()
         if count > self._quarantined:
             text = "%d messages of %s cannot be read and are quarantined, %d in all"
-            more = count - self._quarantined
-            log.error(text, more, self.namespace.name, count)
+            log.error(text, count - self._quarantined, self.namespace.name, count)
         self._quarantined = count
 
     def _deliver(self, want: Want, taken: Taken) -> None:
@@ -526,8 +525,6 @@ class Host:
         self, fault: StoreFault, submissions: list[Submission]
     ) -> None:
         log.error("store of %s stopped: %s", self.name, fault.text)
-        self.fault = fault
-        self.namespace.is_stopped = True
         await self._undo()
         self._refuse_all(fault, submissions)
 
@@ -591,7 +588,12 @@ class Host:
                 submission.taken = True
                 self._answer(submission, fault)
         for wants in list(self._wants.values()):
-            for key in list(wants):
-                if key in self._consumers:
-                    self._tell(self._consumers[key].store_failed, fault)
+            for want in list(wants.values()):
+                self._refuse(want)
         self._tell_room()
+
+    def _refuse(self, want: Want) -> None:
+        """No turn looks at a want while the shard is sick; its consumer decides."""
+        consumer = self._consumers.get(want.key)
+        if consumer is not None and self.fault is not None:
+            self._tell(consumer.store_failed, self.fault)
