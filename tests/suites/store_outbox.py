@@ -109,6 +109,46 @@ class OutboxSuite(StoreSuite):
 
         assert waiting(store, 1) == "ab"
 
+    def test_skipped_numbers_are_never_given_out(self, store: Store) -> None:
+        post(store, 1, "ab")
+
+        store.skip_numbers(1, 7)
+        store.skip_numbers(2, 3)
+
+        assert store.outbox() == {1: OutboxCounts(2, 2, 7), 2: OutboxCounts(0, 0, 3)}
+        assert (post(store, 1, "c"), post(store, 2, "d")) == ([8], [4])
+        assert waiting(store, 1) == "abc"
+        store.forget_posted(1, 7)
+        assert waiting(store, 1) == "c"
+
+    @pytest.mark.parametrize("until", [2, 1, 0])
+    def test_numbers_that_were_given_out_cannot_be_skipped(
+        self, store: Store, until: int
+    ) -> None:
+        post(store, 1, "ab")
+
+        with pytest.raises(Bug, match=f"Numbers up to {until} for store 1"):
+            store.skip_numbers(1, until)
+
+        assert post(store, 1, "c") == [3]
+
+    def test_skipped_numbers_survive_a_restart_and_not_a_rollback(
+        self, backend: Backend
+    ) -> None:
+        store = backend.open()
+        store.begin()
+        store.skip_numbers(1, 5)
+        store.commit()
+        store.begin()
+        store.skip_numbers(1, 9)
+        store.rollback()
+        store.close()
+
+        store = backend.open()
+
+        assert store.outbox() == {1: OutboxCounts(0, 0, 5)}
+        store.close()
+
     def test_counts_follow_every_row(self, store: Store) -> None:
         assert store.outbox() == {}
 
@@ -216,6 +256,8 @@ class OutboxSuite(StoreSuite):
             post(store, 1, "b")
         with pytest.raises(Bug):
             store.forget_posted(1, 1)
+        with pytest.raises(Bug):
+            store.skip_numbers(1, 9)
         with pytest.raises(Bug):
             store.put_applied(1, 1)
         with pytest.raises(Bug):

@@ -41,9 +41,9 @@ Rules that every store keeps:
   they are held only while the session lock with the same nonce is.
 * **What is for another store goes through the outbox.** It is a row here, written in
   the same transaction as the change it follows from. Numbers count per target, from 1
-  without gaps, so that a target that is away holds up no other. The target applies each
-  row once and in order: one transaction does so and notes the number (`put_applied`).
-  Only when that is committed are the rows forgotten here (`forget_posted`).
+  without gaps (but for `skip_numbers`), so that one that is away holds up no other. A
+  target applies each row once and in order: one transaction does so and notes the
+  number (`put_applied`). Then the row is forgotten here (`forget_posted`).
 * **Mechanical only.** A store counts deliveries but does not know the maximum; it finds
   what has expired but does not dead-letter. Those rules stand above it.
 
@@ -570,10 +570,10 @@ class Store(Protocol):
         """
 
     def forget_posted(self, target: int, until: int) -> None:
-        """The target has applied all up to that number: forget them.
+        """The target has applied all up to there; `Bug` if it was not given out."""
 
-        `Bug` if the number was not given out yet.
-        """
+    def skip_numbers(self, target: int, until: int) -> None:
+        """Go on above a number, in an older copy; `Bug` if it was given out."""
 
     def outbox(self) -> dict[int, OutboxCounts]:
         """What waits for each target, also where nothing waits any more.

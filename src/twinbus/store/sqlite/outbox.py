@@ -1,8 +1,8 @@
 """The outbox of the SQLite store, and the mirror of entities of other stores.
 
 Owns the numbers of rows in the outbox. Rule: they count from 1 without gaps for each
-target, and rows are forgotten from the front. Knows nothing of what is in a body, nor
-how it comes to its target.
+target, unless some are skipped, and rows are forgotten from the front. Knows nothing of
+what is in a body, nor how it comes to its target.
 """
 
 from __future__ import annotations
@@ -62,6 +62,15 @@ class OutboxRows(Rows):
             self._run(_SQL["forget_posted"], at)
             left = (counts.rows - rows, counts.size_bytes - size_bytes)
             self._outbox.targets.put(target, OutboxCounts(*left, counts.last_number))
+
+    def skip_numbers(self, target: int, until: int) -> None:
+        counts = self._outbox_for(target)
+        if until <= counts.last_number:
+            raise Bug(
+                f"Numbers up to {until} for store {target} cannot be skipped: "
+                f"{counts.last_number} are given out."
+            )
+        self._outbox.targets.put(target, counts._replace(last_number=until))
 
     def outbox(self) -> dict[int, OutboxCounts]:
         return dict(self._outbox.targets.values)
