@@ -550,7 +550,7 @@ class Host:
         self._to_serve.update(dict.fromkeys(self._wants))
         self.wake()
         if self.mover is not None and self.spool is not None:
-            self.mover.accepts_again()
+            self.mover.accepts_again(self)
             self.spool.look_at_disk()
 
     def stay_away(self, problem: str) -> None:

@@ -12,10 +12,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from twinbus.errors import StoreFault, TwinbusError
-from twinbus.server.broker.outbox import ApplyPosted, TakePosted
+from twinbus.server.broker.outbox import ApplyPosted, TakePosted, check_numbers
 
 if TYPE_CHECKING:
     from twinbus.server.broker.host import Host
@@ -31,6 +32,8 @@ class Mover:
         self._tasks: dict[tuple[int, int], asyncio.Task[None]] = {}
         # Pairs whose target has refused; they wait until a host accepts again.
         self._stuck: set[tuple[int, int]] = set()
+        # Pairs whose numbers are compared first: the target was opened late.
+        self._unchecked: set[tuple[int, int]] = set()
         self._closing = False
 
     def look(self, source: Host) -> None:
@@ -39,9 +42,16 @@ class Mover:
             if counts.rows:
                 self._start(source.namespace.shard, target)
 
-    def accepts_again(self) -> None:
-        """A host that had stopped goes on."""
+    def accepts_again(self, late: Host | None = None) -> None:
+        """A host that had stopped goes on, and may have been opened only now."""
         self._stuck.clear()
+        if late is not None:
+            target = late.namespace.shard
+            for host in self._hosts:
+                if host is not late and host.fault is None:
+                    pair = (host.namespace.shard, target)
+                    self._unchecked.add(pair)
+                    self._start(*pair)
         for host in self._hosts:
             if host.fault is None:
                 self.look(host)
@@ -90,6 +100,11 @@ class Mover:
         pair = (source, target)
         applied = 0
         try:
+            if pair in self._unchecked:
+                self._unchecked.discard(pair)
+                known = self._hosts[target].namespace.store.applied(source)
+                check = partial(check_numbers, target=target, applied=known)
+                await self._hosts[source].run(lambda namespace, _: check(namespace))
             while True:
                 posted = await self._hosts[source].run(TakePosted(target, applied))
                 if not posted:

@@ -4,8 +4,9 @@ A shard posts parcels for another one in its own transaction (`store/base.py`). 
 read in a turn of the source (`TakePosted`), applied in a turn of the target
 (`ApplyPosted`), and forgotten in a later turn of the source. The target remembers the
 last number that it has applied of each source, in the transaction that applies it: so
-each parcel is applied once and in order, wherever a crash comes. Owns what each kind of
-parcel does where it arrives. Knows nothing about who carries them (`mover.py`).
+each parcel is applied once and in order, wherever a crash comes. A shard that was
+replaced by an older copy goes on, and the log says what is missing. Owns what each kind
+of parcel does where it arrives. Knows nothing about who carries them (`mover.py`).
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from twinbus import limits
-from twinbus.errors import Bug, StoreFault
+from twinbus.errors import StoreFault
 from twinbus.server.broker import parcels
 from twinbus.server.broker.letter import Letter
 from twinbus.server.broker.parcels import Route
 from twinbus.server.broker.routing import error_text
 from twinbus.server.broker.turn import Turn
-from twinbus.store.base import PROBE, Posted, id_of
+from twinbus.store.base import PROBE, OutboxCounts, Posted, id_of
 
 if TYPE_CHECKING:
     from twinbus.server.broker.namespace import Namespace
@@ -67,11 +68,8 @@ class ApplyPosted:
                 # The source was stopped before it had forgotten this one.
                 continue
             if row.number != last + 1:
-                raise Bug(
-                    f"Shard {namespace.shard} of {namespace.name} misses numbers "
-                    f"{last + 1} to {row.number - 1} of shard {self._source}. One of "
-                    "the two was replaced by an older copy."
-                )
+                # It can be had nowhere: what is there is better than to stop.
+                _say_missing(namespace, self._source, last + 1, row.number - 1)
             self._apply(row, namespace, turn)
             last = row.number
             if turn.is_full:
@@ -95,6 +93,56 @@ class ApplyPosted:
                 letter, way = parcels.unpack_letter(row.body, turn.now.wall_ms)
                 problem = ("InternalError", error_text(error))
                 _send_back(namespace, self._source, (letter, way), problem)
+
+
+def check_numbers(source: Namespace, target: int, applied: int) -> None:
+    """Compare the numbers for a target with what it has applied.
+
+    If one of the two was replaced by an older copy, the log says what is missing. A
+    source that is behind goes on above what the target has, since the target would
+    take new parcels for those that it knows. In a transaction of the source.
+    """
+    rows, _size_bytes, last = _counts(source, target)
+    if last < applied:
+        log.error(
+            "shard %d of %s was replaced by an older copy: shard %d has its numbers "
+            "%d to %d, which the copy does not know; it goes on above them",
+            *(source.shard, source.name, target, last + 1, applied),
+        )
+        source.store.skip_numbers(target, applied)
+    elif last - rows > applied:
+        _say_missing(source.shards[target], source.shard, applied + 1, last - rows)
+
+
+def compare(source: Namespace) -> None:
+    """Check the numbers of a shard that was opened, before it posts something."""
+    others = [each for each in source.shards if each is not source and not each.is_away]
+    known = {each.shard: each.store.applied(source.shard) for each in others}
+    store = source.store
+    if any(_counts(source, each).last_number < known[each] for each in known):
+        store.begin()
+        try:
+            for target, applied in known.items():
+                check_numbers(source, target, applied)
+            store.commit()
+        except BaseException:
+            store.rollback()
+            raise
+        return
+    for target, applied in known.items():
+        check_numbers(source, target, applied)
+
+
+def _counts(source: Namespace, target: int) -> OutboxCounts:
+    return source.store.outbox().get(target, OutboxCounts(0, 0, 0))
+
+
+def _say_missing(target: Namespace, source: int, first: int, last: int) -> None:
+    log.error(
+        "shard %d of %s misses numbers %d to %d of shard %d: it was replaced by an "
+        "older copy, and what they held is lost",
+        *(target.shard, target.name, first, last, source),
+    )
 
 
 def _mirror(namespace: Namespace, source: int, body: bytes, turn: Turn) -> None:

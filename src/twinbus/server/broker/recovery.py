@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from twinbus import limits
 from twinbus.errors import ConfigError, StoreFault
+from twinbus.server.broker.outbox import compare
 from twinbus.store.base import PROBE, Record, Store, id_of
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ class Recovery:
             elif not host.namespace.store.recover():
                 return False
             host.namespace.reload()
+            compare(host.namespace)
             return len(host.hosts) == 1 or self._is_quick(host.namespace.store)
         except (StoreFault, ConfigError):
             return False

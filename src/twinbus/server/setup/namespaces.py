@@ -25,6 +25,7 @@ from twinbus.server.broker.directory.shards import Shards
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.mover import Mover
 from twinbus.server.broker.namespace import Namespace
+from twinbus.server.broker.outbox import compare
 from twinbus.server.broker.spool import ShardSpool
 from twinbus.server.broker.turn import Turn
 from twinbus.store.base import EntityRow, Store
@@ -76,6 +77,9 @@ def open_namespace(
             namespace = Namespace(name, store, rate=rate, shards=shards)
             namespace.is_away = namespace.is_stopped = each.store is None
         _check_names(shards)
+        for namespace in shards:
+            if not namespace.is_away:
+                _compare(namespace)
     except BaseException:
         for each in opened:
             if each.store is not None:
@@ -92,6 +96,15 @@ def _mirrored(store: Store | None) -> dict[int, list[EntityRow]]:
     for each in [] if store is None else store.mirrored():
         known.setdefault(each.shard, []).append(each.entity)
     return known
+
+
+def _compare(namespace: Namespace) -> None:
+    """Look for older copies; a store that takes no writes does it when it recovers."""
+    try:
+        compare(namespace)
+    except StoreFault as fault:
+        log.warning("shard %d takes nothing: %s", namespace.shard, fault.text)
+        namespace.is_stopped = True
 
 
 def _check_names(shards: Shards) -> None:
@@ -151,7 +164,7 @@ def _begin(shards: Shards) -> list[Namespace]:
     begun: list[Namespace] = []
     for namespace in shards:
         try:
-            if not namespace.is_away:
+            if not namespace.is_stopped:
                 namespace.store.begin()
                 begun.append(namespace)
         except StoreFault as fault:
