@@ -99,8 +99,9 @@ def test_every_workload_is_tried() -> None:
     assert FIGURES.keys() == WORKLOADS.keys()
 
 
-# Several Spark sessions start and drain: too long for every run of the tests.
-LONG = {"syphon": pytest.mark.campaign}
+# Several Spark sessions start and drain, and each attack has a server of its own: too
+# long for every run of the tests.
+LONG = {"syphon": pytest.mark.campaign, "attacks": pytest.mark.campaign}
 
 
 @pytest.mark.parametrize(

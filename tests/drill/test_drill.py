@@ -185,7 +185,11 @@ def test_a_drill_cleans_up_and_leaves_its_report(drills: dict[str, Done]) -> Non
     ("name", "reason"),
     [
         ("acknowledge_early", "lost: accepted, and never seen again."),
-        ("complete_early", "lost: accepted, and never seen again."),
+        pytest.param(
+            "complete_early",
+            "lost: accepted, and never seen again.",
+            marks=pytest.mark.campaign,
+        ),
         ("deliver_pings", "ping: a ping that a receiver could see."),
     ],
 )
@@ -204,7 +208,10 @@ def test_a_broken_pair_fails_the_drill(
     assert list(folder.glob("history/*.jsonl"))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(signal.SIGTERM, marks=pytest.mark.campaign), signal.SIGINT],
+)
 def test_a_drill_that_is_stopped_leaves_nothing_behind(
     tmp_path: Path, number: int
 ) -> None:

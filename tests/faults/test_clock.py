@@ -105,7 +105,10 @@ def takes_token(server: ServerProcess, seconds: int) -> bool:
     return True
 
 
-@pytest.mark.parametrize("wrong_seconds", [-TWO_HOURS, TWO_HOURS])
+@pytest.mark.parametrize(
+    "wrong_seconds",
+    [pytest.param(-TWO_HOURS, marks=pytest.mark.campaign), TWO_HOURS],
+)
 def test_a_server_whose_clock_is_corrected_agrees_with_its_clients(
     tmp_path: Path, clock: WallClock, wrong_seconds: int
 ) -> None:

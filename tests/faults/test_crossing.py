@@ -47,10 +47,10 @@ def test_rows_cross_once_and_in_order_after_a_power_loss(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("synchronous", "mover", "charge"),
     [
-        ("NORMAL", "right", "lost|missing"),
+        pytest.param("NORMAL", "right", "lost|missing", marks=pytest.mark.campaign),
         ("FULL", "doubling", "applied twice"),
-        ("FULL", "losing", "missing"),
-        ("FULL", "turning", "out of order"),
+        pytest.param("FULL", "losing", "missing", marks=pytest.mark.campaign),
+        pytest.param("FULL", "turning", "out of order", marks=pytest.mark.campaign),
     ],
 )
 def test_weaker_settings_and_broken_movers_are_convicted(
