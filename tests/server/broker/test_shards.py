@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,11 +19,12 @@ from twinbus.core.entity import (
 )
 from twinbus.core.names import EntityPath
 from twinbus.errors import EntityExists, EntityNotFound, ShardAway, StoreFault
+from twinbus.server.broker.commands import MessageWant, SharedCredit
 from twinbus.server.broker.directory import maintenance
 from twinbus.server.broker.directory.config import NamespaceConfig
 from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.namespace import Namespace
-from twinbus.server.broker.turn import Turn
+from twinbus.server.broker.turn import Room, Turn
 from twinbus.store.base import Lock, Stored
 from twinbus.wire.message import sections
 
@@ -402,3 +404,35 @@ async def test_forwarding_to_a_partitioned_queue_keeps_a_session_together(
 
 def peek_all(entity: Entity, namespace: Namespace, turn: Turn) -> list[Stored]:
     return namespace.store.peek(entity.id, 1, 1000, turn.now, None)
+
+
+async def test_a_fragment_without_messages_lets_the_others_look_again(
+    site: ShardedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await site.create(QueueDescription("q", enable_partitioning=True), shard=0)
+    await site.settle()
+    empty, full = every(site, "q")[:2]
+    credit = SharedCredit()
+    credit.set(1)
+    room = Room()
+    wants = [
+        MessageWant(1, each.id, each, room, 1, shared_credit=credit)
+        for each in (empty, full)
+    ]
+    store = site.hosts[empty.shard].namespace.store
+    lock = store.lock
+    missed: list[object] = []
+
+    def lock_meanwhile(*given: Any) -> Any:
+        # The turn of the other fragment comes while this one has the credit.
+        other = site.hosts[full.shard].namespace
+        missed.append(wants[1].take(other, Turn(site.clock.now()), 10))
+        return lock(*given)
+
+    monkeypatch.setattr(store, "lock", lock_meanwhile)
+    host = site.hosts[empty.shard]
+    taken = await host.run(lambda n, t: wants[0].take(n, t, 10))
+
+    assert missed == [None]
+    assert taken is not None
+    assert (taken.messages, taken.missed) == ([], True)

@@ -13,7 +13,12 @@ from twinbus.clock import Now
 from twinbus.core.entity import QueueDescription
 from twinbus.core.names import EntityPath
 from twinbus.errors import BusyError, EntityNotFound, StoreFault
-from twinbus.server.broker.commands import MessageWant, Send, TakenMessages
+from twinbus.server.broker.commands import (
+    MessageWant,
+    Send,
+    SharedCredit,
+    TakenMessages,
+)
 from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Room, Turn, Work, run
@@ -167,3 +172,33 @@ async def test_objects_that_are_not_plain_data_are_found_at_any_depth() -> None:
     for hidden in (Holder(), Holder().method, closure, functools.partial(id, loop)):
         assert reached([hidden]) == [loop]
     assert reached([{"a": [1, b"", Turn(Now.at(0))]}]) == []
+
+
+# -- a credit that several share -------------------------------------------------------
+
+
+def test_who_found_nothing_tells_who_got_no_credit() -> None:
+    credit = SharedCredit()
+    credit.set(5)
+
+    assert credit.take(5) == 5
+    # Another turn, in another thread, gets none and will not look again by itself.
+    assert credit.take(5) == 0
+    assert credit.is_waiting
+    credit.give_back(5)
+    assert [credit.was_missed(), credit.was_missed()] == [True, False]
+    assert credit.take(5) == 5
+
+
+def test_a_shared_credit_counts_what_is_not_on_its_way_yet() -> None:
+    credit = SharedCredit()
+    credit.set(5)
+    assert credit.take(3) == 3
+
+    # The client has granted more while those were being taken.
+    credit.set(10)
+    assert credit.take(100) == 7
+    credit.delivered(10)
+    credit.set(0)
+    assert credit.take(1) == 0
+    assert not credit.was_missed()

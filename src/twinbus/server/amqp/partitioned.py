@@ -201,7 +201,7 @@ class _Fragment(ReceiveNode):
         if want is self._want and want.answer_empty and not taken.more:
             self.is_drained = True
             whole.check_drained()
-        if taken.messages or taken.lost:
+        if taken.messages or taken.lost or taken.missed:
             whole.want()
 
 

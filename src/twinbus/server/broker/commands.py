@@ -141,6 +141,8 @@ class TakenMessages(NamedTuple):
     lost: Sequence[Lock] = ()
     # Why nothing will ever be taken.
     error: TwinbusError | None = None
+    # Whether others of the link got nothing, because this one had the credit.
+    missed: bool = False
 
     def returned(self) -> Unlock | None:
         """Unlock them, uncounted; what was deleted is gone."""
@@ -155,13 +157,15 @@ class SharedCredit:
     Their turns may run in different threads at the same time.
     """
 
-    __slots__ = ("_left", "_lock", "_taken")
+    __slots__ = ("_left", "_lock", "_missed", "_taken")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._left = 0
         # Those that a turn has taken and that are not on their way yet.
         self._taken = 0
+        # Whether a turn got none because others had them.
+        self._missed = False
 
     def set(self, room: int) -> None:
         """The link has room for so many."""
@@ -174,6 +178,8 @@ class SharedCredit:
             count = min(most, self._left)
             self._left -= count
             self._taken += count
+            if most and not count and self._taken:
+                self._missed = True
             return count
 
     def give_back(self, count: int) -> None:
@@ -186,6 +192,12 @@ class SharedCredit:
         """So many are on their way, and the link has room for as many less."""
         with self._lock:
             self._taken -= count
+
+    def was_missed(self) -> bool:
+        """Whether a turn got none since this was last asked: it has to look again."""
+        with self._lock:
+            missed, self._missed = self._missed, False
+            return missed
 
     @property
     def is_waiting(self) -> bool:
@@ -264,6 +276,9 @@ class MessageWant:
             if allowed is None:
                 return None
             taken = allowed
+            if not taken.messages and self.shared_credit.was_missed():
+                # The link lets the others look again.
+                return TakenMessages([], more=True, missed=True)
         return taken if taken.messages or self.answer_empty else None
 
     def _take_allowed(
