@@ -130,5 +130,5 @@ async def test_shards_and_fragments_are_told(site: UpkeepSite) -> None:
     site.server.host.hosts[2].namespace.is_stopped = True
     found = json.loads((await site.ask("GET", "/$shards")).body)
     states = [each["state"] for each in found["shards"]]
-    assert states == ["open", "open", "stopped", "open"]
+    assert states == ["open", "open", "sick", "open"]
     assert (await site.ask("POST", "/$shards")).status == 405

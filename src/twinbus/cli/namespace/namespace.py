@@ -37,6 +37,7 @@ app = typer.Typer(
 
 
 _SHARD_COLUMNS = ("shard", "state", "entities", "size_bytes", "outbox_rows")
+_RUNNING_COLUMNS = ("spool_rows", "spool_age_seconds", "denied")
 _PARTITIONED_COLUMNS = ("name", "kind", "fragments", "shards", "messages")
 
 
@@ -60,13 +61,24 @@ def show_namespace(
     if as_json:
         show(found, as_json)
         return
-    show_all(found["shards"], _SHARD_COLUMNS, as_json)
+    more = () if connection_string is None else _RUNNING_COLUMNS
+    rows = [{**each, "denied": _denied(each)} for each in found["shards"]]
+    show_all(rows, (*_SHARD_COLUMNS, *more), as_json)
+    for each in found["shards"]:
+        for text in (each.get("problem"), *each.get("throttled_by", ())):
+            if text:
+                print(f"\nShard {each['shard']}: {text}")
     if found["partitioned"]:
         print()
-        rows = [_partitioned(each) for each in found["partitioned"]]
-        show_all(rows, _PARTITIONED_COLUMNS, as_json)
+        parted = [_partitioned(each) for each in found["partitioned"]]
+        show_all(parted, _PARTITIONED_COLUMNS, as_json)
         if len(found["shards"]) == 1:
             print("\nWith one shard, a partitioned entity has one fragment.")
+
+
+def _denied(shard: dict[str, Any]) -> int:
+    """How many sends were denied because of load."""
+    return sum(shard.get("denied", {}).values())
 
 
 def _partitioned(entity: dict[str, Any]) -> dict[str, Any]:

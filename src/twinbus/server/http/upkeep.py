@@ -52,7 +52,7 @@ from twinbus.server.access.port import INSTANCE_HEADER, NamespacePort
 from twinbus.server.broker import answers
 from twinbus.server.broker.directory import keys, maintenance
 from twinbus.server.broker.directory.config import NamespaceConfig
-from twinbus.server.broker.directory.overview import overview
+from twinbus.server.broker.directory.overview import running_overview
 from twinbus.server.broker.directory.placement import hosts_at, hosts_of
 from twinbus.server.broker.directory.provision import bring_up, create_missing, plan
 from twinbus.server.broker.host import Host
@@ -260,7 +260,7 @@ class UpkeepExchange(Exchange):
         return deleted
 
     async def _shards(self) -> dict[str, Any]:
-        return overview(self.host.namespace.shards)
+        return running_overview(self.host)
 
     # -- authorization rules -----------------------------------------------------------
 

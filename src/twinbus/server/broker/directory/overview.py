@@ -6,11 +6,13 @@ turn, so that a shard that hangs does not hold up the answer. Changes nothing.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from twinbus.core.names import SubQueue
 from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.directory.shards import Shards
+from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
 
 
@@ -27,8 +29,36 @@ def overview(shards: Shards) -> dict[str, Any]:
     }
 
 
+def running_overview(first: Host) -> dict[str, Any]:
+    """The same of a running namespace: also what is sick, kept, and denied."""
+    found = overview(first.namespace.shards)
+    for shard, host in zip(found["shards"], first.hosts, strict=True):
+        shard.update(_running(host))
+    return found
+
+
+def _running(host: Host) -> dict[str, Any]:
+    spool = host.spool
+    kept = 0 if spool is None else spool.rows
+    since_ms = None if spool is None else spool.since_ms
+    age_ms = 0 if since_ms is None else host.clock.now().wall_ms - since_ms
+    denied: Counter[str] = Counter()
+    for entity in host.namespace.entities:
+        denied.update(entity.denied)
+    return {
+        "problem": None if host.fault is None else host.fault.text,
+        # What another shard keeps for it, and for how long it has done so.
+        "spool_rows": kept,
+        "spool_age_seconds": age_ms // 1000,
+        "spool_state": "off" if spool is None else spool.state.value,
+        "throttled_by": list(host.load.throttled_by()),
+        "denied": dict(denied),
+        "load": host.load.figures(),
+    }
+
+
 def _shard(namespace: Namespace) -> dict[str, Any]:
-    state = "stopped" if namespace.is_stopped else "open"
+    state = "sick" if namespace.is_stopped else "open"
     outbox = namespace.store.outbox()
     return {
         "shard": namespace.shard,
