@@ -172,6 +172,15 @@ def test_bytes_that_wait_for_long_throttle_and_one_large_message_does_not() -> N
     assert site.look(20) == FREE
 
 
+def test_bytes_that_wait_deny_only_while_they_wait() -> None:
+    site = Site()
+    site.turn(0, {FLOODER: MIB})
+    site.look(10, 65 * MIB)
+
+    assert site.load.denies(FLOODER, 16 * MIB)
+    assert not site.load.denies(FLOODER, 16 * MIB - 1)
+
+
 def test_facets_of_the_process_count_for_each_shard() -> None:
     memory = Facet("memory", "bytes", 90 * MIB, 100 * MIB)
     site = Site(memory)
@@ -179,7 +188,7 @@ def test_facets_of_the_process_count_for_each_shard() -> None:
     memory.set(100 * MIB, 0)
 
     assert site.look() == FULL
-    error = site.load.deny(NEIGHBOUR, 10)
+    error = site.load.deny(NEIGHBOUR, 10, 0)
     assert error is not None
     assert error.text == (
         "The server is busy: memory is 100.0 MiB, with a limit of 100.0 MiB. Wait 10 "
@@ -228,7 +237,7 @@ def test_at_the_first_level_only_the_flooder_is_denied() -> None:
     site = Site()
     site.slow(0.5)
 
-    error = site.load.deny(FLOODER, 100)
+    error = site.load.deny(FLOODER, 100, 0)
 
     assert error is not None
     assert error.condition == "com.microsoft:server-busy"
@@ -236,7 +245,7 @@ def test_at_the_first_level_only_the_flooder_is_denied() -> None:
         "The server is busy: commit latency is 0.50 s, with a limit of 0.25 s and "
         "'flooder' gets more than its share. Wait 10 seconds and try again."
     )
-    assert site.load.deny(NEIGHBOUR, 100) is None
+    assert site.load.deny(NEIGHBOUR, 100, 0) is None
     assert site.load.deny_receiver() is None
 
 
@@ -244,7 +253,7 @@ def test_at_the_second_level_all_sends_and_new_receivers_are_denied() -> None:
     site = Site()
     site.slow(1.5)
 
-    assert site.load.deny(NEIGHBOUR, 100) is not None
+    assert site.load.deny(NEIGHBOUR, 100, 0) is not None
     assert site.load.deny_receiver() is not None
 
 
@@ -254,10 +263,10 @@ def test_a_flooder_that_does_not_wait_stays_above_its_share() -> None:
     for _ in range(100):
         site.turn(0.5, {NEIGHBOUR: 1000})
         site.look()
-        site.load.deny(FLOODER, MIB)
+        site.load.deny(FLOODER, MIB, 0)
 
-    assert site.load.denies(FLOODER)
-    assert not site.load.denies(NEIGHBOUR)
+    assert site.load.denies(FLOODER, 0)
+    assert not site.load.denies(NEIGHBOUR, 0)
 
 
 def test_denials_are_counted_by_facet() -> None:
@@ -265,7 +274,7 @@ def test_denials_are_counted_by_facet() -> None:
     site.slow(1.5)
 
     for _ in range(3):
-        site.load.deny(entity, 100)
+        site.load.deny(entity, 100, 0)
 
     assert entity.denied == {"commit_latency": 3}
     assert site.load.throttled_by() == [

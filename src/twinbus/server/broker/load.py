@@ -205,15 +205,20 @@ class Load:
 
     # -- what is denied ----------------------------------------------------------------
 
-    def denies(self, entity: Entity) -> bool:
-        """Whether a send to an entity is denied now."""
+    def denies(self, entity: Entity, pending_bytes: int) -> bool:
+        """Whether a send to an entity is denied now, while so much waits."""
+        if self._worst() is self.pending and pending_bytes < self.pending.first:
+            # The last turn has taken what had waited: there is room again.
+            return False
         if self.level == SHARED:
             return self.shares.is_above(entity.id)
         return self.level == FULL
 
-    def deny(self, entity: Entity, size_bytes: int) -> BusyError | None:
+    def deny(
+        self, entity: Entity, size_bytes: int, pending_bytes: int
+    ) -> BusyError | None:
         """The answer to a send that is denied; None if it is not."""
-        if not self.denies(entity):
+        if not self.denies(entity, pending_bytes):
             return None
         facet = self._worst()
         entity.denied[facet.name] = entity.denied.get(facet.name, 0) + 1
