@@ -185,7 +185,8 @@ def test_schedules_are_kept_cancelled_and_delivered(client: ServiceBusClient) ->
         (message,) = take(receiver, 1)
         assert str(message) == "soon"
         receiver.complete_message(message)
-        assert len(receiver.peek_messages(10)) == 2
+        # The client goes on behind the last one received, unless it is told.
+        assert len(receiver.peek_messages(10, sequence_number=1)) == 2
 
 
 def test_sessions_live_in_one_fragment_each(client: ServiceBusClient) -> None:
