@@ -44,6 +44,10 @@ _CORRUPT = (
     "There is damage in {where} ({text}). It was left as it is. Restore a backup, or "
     "choose another --data."
 )
+_LOST = (
+    "The disk has lost what {where} had acknowledged ({text}). It was left as it is. "
+    "Restore the newest copy; the server goes on by itself if nothing is missing in it."
+)
 _OTHER = "There was an error in {where} ({text}). Nothing of this was accepted."
 
 # By result code: the text, and whether the store may come back by itself.
@@ -57,6 +61,10 @@ _FAULTS = {
     sqlite3.SQLITE_CORRUPT: (_CORRUPT, False),
     sqlite3.SQLITE_NOTADB: (_CORRUPT, False),
 }
+
+
+class LostTurn(sqlite3.DatabaseError):
+    """The database, opened anew, has not all that was acknowledged."""
 
 
 class SqliteFile:
@@ -144,6 +152,8 @@ class SqliteFile:
 
     def fault(self, error: sqlite3.Error) -> StoreFault:
         """Say what an error means, and remember whether it may pass."""
+        if isinstance(error, LostTurn):
+            return StoreFault(_LOST.format(where=self.where, text=error))
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
         name = getattr(error, "sqlite_errorname", type(error).__name__)
         # The low byte is the kind of the error, the rest its circumstances.

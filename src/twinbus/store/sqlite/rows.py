@@ -22,6 +22,7 @@ Knows nothing of the reasons for a move: those are in the modules that build on 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
@@ -42,7 +43,7 @@ from twinbus.store.base import (
 )
 from twinbus.store.queries import load
 from twinbus.store.sqlite.containers import Containers
-from twinbus.store.sqlite.file import SqliteFile
+from twinbus.store.sqlite.file import LostTurn, SqliteFile
 from twinbus.store.sqlite.old_values import OldValues
 from twinbus.store.sqlite.outbox_counters import OutboxCounters
 
@@ -146,9 +147,9 @@ class Rows:
         self._connection = self._file.connection
         self.on_progress(self._on_progress)
         # One cursor for all statements: each is read to its end before the next.
-        cursor = self._connection.cursor()
-        self._run = cursor.execute
-        self._run_many = cursor.executemany
+        self._cursor = self._connection.cursor()
+        self._run = self._cursor.execute
+        self._run_many = self._cursor.executemany
         self._passed_over_ms = -FOREVER_MS
         self._old.keep()
         self._containers.load(self._connection)
@@ -278,14 +279,21 @@ class Rows:
         self.rollback()
         if not self._file.recoverable and self._acknowledged is None:
             return False
-        self._fault = self._file.reopen()
-        if self._fault is None:
+        # With a statement left the connection would stay open, and a new one would
+        # share its memory of the log instead of reading the log from the disk.
+        with contextlib.suppress(sqlite3.ProgrammingError):
+            self._cursor.close()
+        fault = self._file.reopen()
+        if fault is None:
             try:
                 self._attach()
                 self._prove()
             except sqlite3.Error as error:
-                self._stop(error)
-        return self._fault is None
+                fault = self._file.fault(error)
+        if fault is not None and fault.text != self._fault.text:
+            log.error("%s: %s", self._file.path, fault.text)
+        self._fault = fault
+        return fault is None
 
     def keep_tokens(self) -> None:
         if self._acknowledged is None:
@@ -302,9 +310,8 @@ class Rows:
             return
         found = self._token()
         if found < self._acknowledged:
-            # It stays as it is: a look at it later finds nothing else.
             lost = f"turn {self._acknowledged} was acknowledged, {found} is the last"
-            raise sqlite3.DatabaseError(f"the disk has lost what was written ({lost})")
+            raise LostTurn(lost)
         self._acknowledged = found
 
     def rehearse(self, fault: DiskFault | None) -> None:
