@@ -1,8 +1,8 @@
 """A shard falls sick under its clients: sends go on, and arrive once and in order.
 
 One of two shards has a disk that fails, hangs or is full, for real, while official
-clients work with the retries that they make by themselves. `make campaigns` has more
-kinds of failing calls.
+clients work with the retries that they make by themselves. `make campaigns` lets
+writes fail and hang as well.
 """
 
 from __future__ import annotations
@@ -36,11 +36,8 @@ BEFORE, DURING, AFTER = 5, 20, 20
 CASES = [
     ("fdatasync", FAIL),
     ("fdatasync", HANG),
-    *(
-        pytest.param(call, what, marks=pytest.mark.campaign)
-        for call in ("pwrite64", "pread64", "ftruncate")
-        for what in (FAIL, HANG)
-    ),
+    pytest.param("pwrite64", FAIL, marks=pytest.mark.campaign),
+    pytest.param("pwrite64", HANG, marks=pytest.mark.campaign),
 ]
 
 
@@ -74,7 +71,7 @@ def test_sends_to_a_shard_with_a_failing_disk_arrive_once_and_in_order(
         ):
             well = pool.submit(round_trips, server, "well", DURING)
             send_all(each, DURING)
-            probes.check_refused()
+            assert probes.not_refused() == {}
             well.result()
             assert sum(one.retried for one in each) > 0
         send_all(each, AFTER)
@@ -94,7 +91,7 @@ def test_sends_to_a_shard_with_a_full_disk_arrive_once_and_in_order(
         probes = Probes(server, "probed")
         filler = fill(disk)
         send_all(each, DURING, BODY)
-        probes.check_refused()
+        assert probes.not_refused() == {}
         round_trips(server, "well", DURING)
         assert sum(one.retried for one in each) > 0
         filler.unlink()
