@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import time
+import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -29,7 +30,7 @@ from twinbus.testing.server_process import ServerProcess
 SLOW_SECONDS = 0.6
 OPTIONS = ("--faults", "--throttle-commit", "0.3")
 LARGE = "x" * 200_000
-QUEUES = [{"name": "plain"}, {"name": "flooder"}, {"name": "neighbour"}]
+QUEUES = [{"name": "flooder"}, {"name": "neighbour"}]
 BUSY_SECONDS = 10
 # So many make the flooder remembered for longer than the rest of a test takes.
 DENIED = 30
@@ -64,7 +65,7 @@ class Shop:
     def mend(self) -> None:
         self._ask("DELETE")
 
-    def flood(self, queue: str) -> int:
+    def flood(self, queue: str, **named: Any) -> int:
         """Send without a pause until some in a row are denied; returns all that were.
 
         A scrape may be older than that: it serves for a second.
@@ -72,7 +73,7 @@ class Shop:
         with self.client() as client, client.get_queue_sender(queue) as sender:
             denied = in_a_row = 0
             while in_a_row < DENIED:
-                is_one = is_denied(sender, ServiceBusMessage(LARGE))
+                is_one = is_denied(sender, ServiceBusMessage(LARGE, **named))
                 denied += is_one
                 in_a_row = in_a_row + 1 if is_one else 0
         return denied
@@ -123,7 +124,7 @@ def is_denied(sender: Any, message: ServiceBusMessage) -> bool:
 
 @pytest.fixture(params=[1, 4])
 def shop(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Shop]:
-    entities = {"queues": QUEUES[1:], "shards": request.param}
+    entities = {"queues": QUEUES, "shards": request.param}
     if request.param == 4:
         # The first of each round of four is in the first shard, whose disk is slow.
         names = ["flooder", "b", "c", "d", "neighbour"]
@@ -204,24 +205,22 @@ def test_a_denied_send_waits_ten_seconds_and_is_accepted(tmp_path: Path) -> None
 def test_a_partitioned_queue_goes_round_the_shard_that_is_throttled(
     tmp_path: Path,
 ) -> None:
-    queues = [QUEUES[0], {"name": "parted", "enable_partitioning": True}]
-    entities = {"queues": queues, "shards": 4}
-    with ServerProcess(tmp_path, entities, options=OPTIONS) as server:
+    entities = {"queues": [{"name": "parted", "enable_partitioning": True}]}
+    # The fragment of this key is the first one, in the shard whose disk is slow.
+    key = next(text for text in "abcdefgh" if zlib.crc32(text.encode()) % 4 == 0)
+    with ServerProcess(tmp_path, {**entities, "shards": 4}, options=OPTIONS) as server:
         shop = Shop(server)
-        with shop.slow_disk():
-            # The same flood: as many messages of the same size to either.
-            shop.flood("plain")
-            outcomes: dict[str, list[bool]] = {"plain": [], "parted": []}
-            with (
-                shop.client() as client,
-                client.get_queue_sender("plain") as plain,
-                client.get_queue_sender("parted") as parted,
-            ):
-                for _ in range(20):
-                    message = ServiceBusMessage(LARGE)
-                    outcomes["parted"].append(is_denied(parted, message))
-                    outcomes["plain"].append(is_denied(plain, message))
+        with (
+            shop.slow_disk(),
+            shop.client() as client,
+            client.get_queue_sender("parted") as sender,
+        ):
+            # With a key it is as an ordinary queue of that shard.
+            flooded = shop.flood("parted", partition_key=key)
+            bound = ServiceBusMessage(LARGE, partition_key=key)
+            denied = [is_denied(sender, bound) for _ in range(20)]
+            spread = [is_denied(sender, ServiceBusMessage(LARGE)) for _ in range(20)]
 
-        assert sum(outcomes["plain"]) >= 10
-        assert not any(outcomes["parted"])
-        assert shop.denied("parted") == 0
+        assert all(denied)
+        assert not any(spread)
+        until(lambda: shop.denied("parted") == flooded + 20)
