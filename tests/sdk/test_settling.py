@@ -138,6 +138,39 @@ def test_a_deferred_message_comes_only_by_its_number(bus: Bus, queue: str) -> No
 
 
 @declared.with_queue()
+def test_deferring_counts_as_a_delivery(bus: Bus, queue: str) -> None:
+    bus.send(queue, "a")
+    receiver = bus.receiver(queue)
+    numbers = deferred(receiver, 1)
+
+    (message,) = receiver.receive_deferred_messages(numbers)
+    assert message.delivery_count == 1
+    receiver.defer_message(message)
+    (message,) = receiver.receive_deferred_messages(numbers)
+    assert message.delivery_count == 2
+    receiver.abandon_message(message)
+    (message,) = receiver.receive_deferred_messages(numbers)
+    assert message.delivery_count == 3
+    receiver.dead_letter_message(message)
+
+    buried = take_one(bus.receiver(queue, sub_queue=DEAD))
+    assert buried.delivery_count == 3
+
+
+@declared.with_queue(max_delivery_count=1)
+def test_a_message_deferred_too_often_is_dead_lettered(bus: Bus, queue: str) -> None:
+    bus.send(queue, "a")
+    receiver = bus.receiver(queue)
+    numbers = deferred(receiver, 1)
+
+    with pytest.raises(MessageNotFoundError):
+        receiver.receive_deferred_messages(numbers)
+
+    buried = take_one(bus.receiver(queue, sub_queue=DEAD))
+    assert buried.dead_letter_reason == "MaxDeliveryCountExceeded"
+
+
+@declared.with_queue()
 def test_deferred_messages_may_be_received_and_deleted(bus: Bus, queue: str) -> None:
     bus.send(queue, "a", "b")
     numbers = deferred(bus.receiver(queue), 2)
@@ -164,7 +197,7 @@ def test_deferred_messages_settle_through_management(bus: Bus, queue: str) -> No
     # Abandoned, a deferred message stays deferred.
     both = receiver.receive_deferred_messages(numbers[:2])
     assert texts(both) == ["abandon", "defer"]
-    assert both[0].delivery_count == 1
+    assert both[0].delivery_count == 2
     buried = take_one(bus.receiver(queue, sub_queue=DEAD))
     assert buried.dead_letter_reason == "why"
     assert buried.dead_letter_error_description == "how"

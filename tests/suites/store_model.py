@@ -176,9 +176,9 @@ class Model:
             ended.append(EndedLock(key, message.deliveries, message.session))
         return ended
 
-    def defer(self, key: int) -> None:
-        del self.locks[key]
+    def defer(self, key: int) -> EndedLock:
         self.messages[key] = self.messages[key]._replace(state=State.DEFERRED)
+        return self.give_back([key], count=True)[0]
 
     def waiting(self, container: int, steady_ms: int) -> str | None:
         """The free session with active messages that waited longest."""

@@ -358,7 +358,7 @@ class SessionMessageSuite(StoreSuite):
 
         assert store.held(Lock(held[0].id, grant.nonce), at(NOW + 9)) is not None
         ended = store.release_session(queue, grant, at(NOW), count=True)
-        assert ended == [EndedLock(held[0].id, 1, "s")]
+        assert ended == [EndedLock(held[0].id, 2, "s")]
         store.lock_deferred([held[0].id], LATER, at(NOW))
 
     def test_without_a_holder_deferred_messages_of_a_session_have_their_own_lock(
@@ -371,7 +371,7 @@ class SessionMessageSuite(StoreSuite):
         nonce = store.lock_deferred([held[0].id], NOW + 5, at(NOW))
 
         assert store.held(Lock(held[0].id, nonce), at(NOW + 4)) is not None
-        assert store.end_locks(at(NOW + 5), 10) == [EndedLock(held[0].id, 1, "s")]
+        assert store.end_locks(at(NOW + 5), 10) == [EndedLock(held[0].id, 2, "s")]
 
     def test_a_message_is_not_ready_both_with_and_without_its_session(
         self, store: Store, queue: int

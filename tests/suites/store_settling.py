@@ -319,10 +319,16 @@ class DeferSuite(StoreSuite):
             State.DEFERRED,
         ]
 
-    def test_deferring_keeps_the_delivery_count(
+    def test_each_deferral_raises_the_delivery_count(
         self, store: Store, queue: int, deferred: list[int]
     ) -> None:
-        assert store.find(queue, [1])[0].deliveries == 0
+        assert store.find(queue, [1])[0].deliveries == 1
+
+        nonce = store.lock_deferred(deferred[:1], LATER, at(NOW))
+        ended = store.defer(Lock(deferred[0], nonce), at(NOW))
+
+        assert ended == EndedLock(deferred[0], 2, None)
+        assert store.find(queue, [1])[0].deliveries == 2
 
     def test_deferred_messages_are_locked_by_their_ids(
         self, store: Store, queue: int, deferred: list[int]
@@ -348,7 +354,7 @@ class DeferSuite(StoreSuite):
 
         ended = store.release([Lock(deferred[0], nonce)], at(NOW), count=True)
 
-        assert ended == [EndedLock(deferred[0], 1, None)]
+        assert ended == [EndedLock(deferred[0], 2, None)]
         assert store.find(queue, [1])[0].state == State.DEFERRED
         assert self.receive(store, queue) == "c"
         store.lock_deferred(deferred[:1], LATER, at(NOW))
@@ -403,7 +409,7 @@ class DeferSuite(StoreSuite):
         assert store.held(Lock(deferred[0], old), at(NOW + 5)) is None
         message = store.held(Lock(deferred[0], new), at(NOW + 5))
         assert message is not None
-        assert message.deliveries == 1
+        assert message.deliveries == 2
         assert store.end_locks(at(NOW + 5), 10) == []
 
     def test_a_named_twice_deferred_message_is_locked_once(

@@ -64,7 +64,7 @@ class EndLocksSuite(StoreSuite):
         store.defer(locks(nonce, held)[0], at(NOW))
         store.lock_deferred([held[0].id], NOW + 5, at(NOW))
 
-        assert store.end_locks(at(NOW + 5), 10) == [EndedLock(held[0].id, 1, None)]
+        assert store.end_locks(at(NOW + 5), 10) == [EndedLock(held[0].id, 2, None)]
 
         assert self.receive(store, queue) == ""
         assert store.find(queue, [1])[0].state == State.DEFERRED

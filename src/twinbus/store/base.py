@@ -422,8 +422,8 @@ class Store(Protocol):
         again at their place; deferred ones stay deferred.
         """
 
-    def defer(self, lock: Lock, now: Now) -> bool:
-        """Set a held message aside: unlocked, to be had by its number alone."""
+    def defer(self, lock: Lock, now: Now) -> EndedLock | None:
+        """Unlock a message, to be had by its number alone, with its count raised."""
 
     def replace(self, id: int, head: bytes, bare: bytes) -> None:
         """Give a kept message new bytes."""

@@ -74,7 +74,7 @@ def test_an_abandoned_deferred_message_stays_deferred(desk: Desk) -> None:
 
     again = desk.get("receive-by-sequence-number", by_number(number))
     header = take_apart(again["messages"][0]["message"])[sections.HEADER]
-    assert header[4] == 1
+    assert header[4] == 2
 
 
 def test_deferred_messages_can_be_removed_at_once(desk: Desk) -> None:
@@ -112,7 +112,7 @@ def test_a_locked_deferred_message_cannot_be_locked_again(desk: Desk) -> None:
     desk.now_ms += LOCK_MS
     again = desk.get("receive-by-sequence-number", by_number(number))
     header = take_apart(again["messages"][0]["message"])[sections.HEADER]
-    assert header[4] == 1
+    assert header[4] == 2
 
 
 def test_an_expired_deferred_message_is_gone(desk: Desk) -> None:

@@ -381,10 +381,12 @@ class Namespace:
             turn.ready.add(container_of(ended.id))
 
     def defer(self, lock: Lock, changes: dict[str, Any] | None, turn: Turn) -> None:
-        """Set a message aside, to be had by its number."""
+        """Set a message aside, to be had by its number; counts as a delivery."""
         self._change(lock, changes, turn)
-        if not self.store.defer(lock, turn.now):
+        ended = self.store.defer(lock, turn.now)
+        if ended is None:
             raise LockLost
+        self.returned([ended], turn)
 
     def dead_letter(self, lock: Lock, marks: dict[str, Any], turn: Turn) -> None:
         """Move a message to the dead-letter queue; `marks` are properties to set."""

@@ -345,13 +345,11 @@ class Messages(Rows):
         return self._give_back([hold for hold in holds if hold is not None], count)
 
     @guarded
-    def defer(self, lock: Lock, now: Now) -> bool:
+    def defer(self, lock: Lock, now: Now) -> EndedLock | None:
         hold = self._holds([lock], now.steady_ms)[0]
         if hold is None:
-            return False
+            return None
         counters = self._containers.change(lock.id >> SEQUENCE_BITS)
-        self._run(_SQL["delete_lock_run"], (lock.id, lock.id))
-        self._note_expiry(hold.expires_ms)
         if hold.state == State.ACTIVE:
             self._run(_SQL["set_deferred"], (lock.id,))
             counters.active -= 1
@@ -359,7 +357,8 @@ class Messages(Rows):
             if hold.session is not None:
                 fewer = (1, 0, counters.id, hold.session)
                 self._run(_SQL["lower_session"], fewer)
-        return True
+        aside = hold._replace(state=State.DEFERRED)
+        return self._give_back([aside], count=True)[0]
 
     # -- changed and gone ------------------------------------------------------
 
