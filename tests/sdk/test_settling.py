@@ -19,6 +19,7 @@ from azure.servicebus.exceptions import (
     MessageAlreadySettled,
     MessageLockLostError,
     MessageNotFoundError,
+    ServiceBusError,
 )
 
 from tests.sdk import declared
@@ -111,11 +112,35 @@ def test_dead_letters_settle_like_other_messages(bus: Bus, queue: str) -> None:
     receiver.abandon_message(first)
     receiver.defer_message(second)
     again = take_one(receiver)
-    assert (str(again), again.delivery_count) == ("a", 1)
+    assert (str(again), again.delivery_count) == ("a", 0)
     (by_number,) = receiver.receive_deferred_messages(number(second))
+    assert by_number.delivery_count == 0
     receiver.complete_message(again)
     receiver.complete_message(by_number)
     assert left(receiver) == []
+
+
+@declared.with_queue()
+def test_dead_letters_cannot_be_dead_lettered_again(bus: Bus, queue: str) -> None:
+    bus.send(queue, "a", "b")
+    receiver = bus.receiver(queue)
+    for message in take(receiver, 2):
+        receiver.dead_letter_message(message, reason="first")
+    # A client closes its receiver after a refusal.
+    first, second, third = (bus.receiver(queue, sub_queue=DEAD) for _ in range(3))
+
+    on_link = take_one(first)
+    with pytest.raises(ServiceBusError, match="cannot be dead-lettered again"):
+        first.dead_letter_message(on_link, reason="second")
+    other = take_one(second)
+    second.defer_message(other)
+    (by_request,) = second.receive_deferred_messages(number(other))
+    with pytest.raises(ServiceBusError, match="cannot be dead-lettered again"):
+        second.dead_letter_message(by_request, reason="second")
+
+    seen = third.peek_messages(2)
+    assert [each.dead_letter_reason for each in seen] == ["first", "first"]
+    assert [each.delivery_count for each in seen] == [0, 0]
 
 
 @declared.with_queue()

@@ -23,6 +23,7 @@ from twinbus.store.base import (
     SessionGrant,
     State,
     Stored,
+    is_sub_queue,
 )
 
 
@@ -171,7 +172,8 @@ class Model:
         for key in ids:
             del self.locks[key]
             message = self.messages[key]
-            message = message._replace(deliveries=message.deliveries + count)
+            more = int(count and not is_sub_queue(message.container))
+            message = message._replace(deliveries=message.deliveries + more)
             self.messages[key] = message
             ended.append(EndedLock(key, message.deliveries, message.session))
         return ended

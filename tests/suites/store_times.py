@@ -18,7 +18,7 @@ from tests.suites.store_suite import (
     records,
 )
 from twinbus.clock import Now
-from twinbus.store.base import POSTPONED, EndedLock, State, Store
+from twinbus.store.base import DEAD_LETTER, POSTPONED, EndedLock, State, Store
 
 
 class EndLocksSuite(StoreSuite):
@@ -55,6 +55,20 @@ class EndLocksSuite(StoreSuite):
         ended = store.end_locks(at(NOW + 5), 10)
 
         assert [end.id >> 40 for end in ended] == [queue, queue + 1, other]
+
+    def test_locks_of_dead_letters_end_without_a_count(
+        self, store: Store, queue: int
+    ) -> None:
+        dead = queue + DEAD_LETTER
+        store.append(dead, records("ab"), at(NOW))
+        store.append(queue, records("c"), at(NOW))
+        for container in (dead, queue):
+            store.lock(container, 2, NOW + 5, at(NOW))
+
+        ended = store.end_locks(at(NOW + 5), 10)
+
+        assert [lock.deliveries for lock in ended] == [1, 0, 0]
+        assert [each.deliveries for each in store.find(dead, [1, 2])] == [0, 0]
 
     def test_an_ended_lock_leaves_a_deferred_message_deferred(
         self, store: Store, queue: int

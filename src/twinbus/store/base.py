@@ -419,7 +419,7 @@ class Store(Protocol):
         """Give held locks back; `count` raises the delivery count by one.
 
         Locks that are not held are left out of the answer. Active messages are ready
-        again at their place; deferred ones stay deferred.
+        again, deferred ones stay deferred. No method counts in a dead-letter queue.
         """
 
     def defer(self, lock: Lock, now: Now) -> EndedLock | None:

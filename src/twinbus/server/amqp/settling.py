@@ -62,6 +62,7 @@ def check_outcome(namespace: Namespace, stored: Stored, state: Any) -> None:
     if type(state) is Modified:
         namespace.changed(stored, _properties(state.message_annotations))
     elif type(state) is Rejected:
+        namespace.check_dead_letter(stored)
         namespace.changed(stored, _marks(state))
 
 

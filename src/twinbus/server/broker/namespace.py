@@ -393,13 +393,18 @@ class Namespace:
         stored = self.store.held(lock, turn.now)
         if stored is None:
             raise LockLost
+        self.check_dead_letter(stored)
         self.changed(stored, marks)
-        if is_sub_queue(stored.container):
-            # A dead-letter queue has none of its own: the message stays, marked.
-            self._change(lock, marks, turn)
-            self.returned(self.store.release([lock], turn.now, count=True), turn)
-            return
         self.router.dead_letter(stored, marks, turn)
+
+    @staticmethod
+    def check_dead_letter(stored: Stored) -> None:
+        """Refuse to dead-letter a message of a dead-letter queue."""
+        if is_sub_queue(stored.container):
+            raise CallerError(
+                "A message of a dead-letter queue cannot be dead-lettered again. "
+                "Complete, abandon or defer it."
+            )
 
     def _change(self, lock: Lock, changes: dict[str, Any] | None, turn: Turn) -> None:
         if not changes:

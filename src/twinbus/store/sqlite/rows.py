@@ -40,6 +40,7 @@ from twinbus.store.base import (
     Lock,
     State,
     Stored,
+    is_sub_queue,
 )
 from twinbus.store.queries import load
 from twinbus.store.sqlite.containers import Containers
@@ -429,16 +430,22 @@ class Rows:
             return []
         ids = json_array([hold.id for hold in holds])
         self._run(_SQL["delete_locks"], (ids,))
-        if count:
-            self._run(_SQL["count_deliveries"], (ids,))
+        counted = [
+            hold.id
+            for hold in holds
+            if count and not is_sub_queue(hold.id >> SEQUENCE_BITS)
+        ]
+        if counted:
+            self._run(_SQL["count_deliveries"], (json_array(counted),))
         active = [hold for hold in holds if hold.state == State.ACTIVE]
         self._list([hold.id for hold in active])
         self._lower_session_heads(active)
         for hold in holds:
             self._note_expiry(hold.expires_ms)
-        more = 1 if count else 0
+        more = set(counted)
         return [
-            EndedLock(hold.id, hold.deliveries + more, hold.session) for hold in holds
+            EndedLock(hold.id, hold.deliveries + (hold.id in more), hold.session)
+            for hold in holds
         ]
 
     def _lower_session_heads(self, holds: Sequence[Hold | Leaving]) -> None:

@@ -242,6 +242,8 @@ def settle(call: Call) -> ManagementReply:
         changes |= marks
     for lock in locks:
         stored = _held(call, lock)
+        if status == "suspended":
+            call.namespace.check_dead_letter(stored)
         if status != "completed":
             _check_change(call, stored, changes)
     if status == "completed":
