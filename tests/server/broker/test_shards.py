@@ -25,6 +25,7 @@ from twinbus.server.broker.directory.config import NamespaceConfig
 from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Room, Turn
+from twinbus.server.http.admin.descriptions import shown_megabytes
 from twinbus.store.base import Lock, Stored
 from twinbus.wire.message import sections
 
@@ -436,3 +437,16 @@ async def test_a_fragment_without_messages_lets_the_others_look_again(
     assert missed == [None]
     assert taken is not None
     assert (taken.messages, taken.missed) == ([], True)
+
+
+async def test_the_size_that_is_shown_is_the_size_of_all_fragments(
+    site: ShardedSite,
+) -> None:
+    description = QueueDescription(
+        "q", enable_partitioning=True, max_size_in_megabytes=1024
+    )
+    await site.create(description, shard=1)
+    await site.settle()
+
+    shown = shown_megabytes(description, len(site.find("q").fragments))
+    assert sum(each.size_bytes_max for each in every(site, "q")) == shown << 20
