@@ -177,6 +177,22 @@ async def test_without_a_healthy_shard_sends_are_refused(site: ShardedSite) -> N
             await send(site, "a", "x")
 
 
+async def test_sends_are_kept_by_a_shard_that_is_back(site: ShardedSite) -> None:
+    for name, host in zip(("well", "a"), site.hosts, strict=True):
+        host.namespace.store.rehearse(DiskFault("down"))
+        with pytest.raises(StoreFault):
+            await send(site, name, "refused")
+    with pytest.raises(StoreFault):
+        await send(site, "a", "refused as well")
+
+    site.hosts[0].namespace.store.rehearse(None)
+    await site.hosts[0].try_recover()
+    await send(site, "a", "kept")
+
+    await heal(site)
+    assert await site.bodies("a") == ["kept"]
+
+
 async def test_a_ping_proves_a_write_where_the_message_would_be(
     site: ShardedSite,
 ) -> None:
@@ -231,6 +247,43 @@ async def test_a_nearly_full_disk_lets_receivers_go_on(
     await site.hosts[1].run(lambda _namespace, _turn: None)
     await site.settle()
     assert await site.bodies("a") == ["before", "kept"]
+
+
+async def test_a_nearly_full_disk_is_looked_at_without_a_client(
+    site: ShardedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "STORE_RECOVERY_SECONDS", 0.01)
+    store = site.hosts[1].namespace.store
+    monkeypatch.setattr(store, "is_nearly_full", lambda: True)
+    with pytest.raises(StorageFull):
+        await send(site, "a", "refused")
+    await send(site, "a", "kept")
+
+    spool, ended = site.hosts[1].spool, asyncio.Event()
+    assert spool is not None
+    monkeypatch.setattr(spool.spooled_bytes, "clear", ended.set)
+    monkeypatch.setattr(store, "is_nearly_full", lambda: False)
+    async with asyncio.timeout(10):
+        await ended.wait()
+    assert await site.bodies("a") == ["kept"]
+
+
+async def test_nothing_is_carried_to_a_disk_that_is_nearly_full(
+    site: ShardedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "OUTBOX_ROWS", 1)
+    await fail(site)
+    await send(site, "a", "1", "2", "3", "4")
+    store, queue = site.hosts[1].namespace.store, site.find("a").id
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "is_nearly_full", lambda: store.counts(queue).active > 1)
+        await heal(site)
+        assert await site.bodies("a") == ["1", "2"]
+        assert spool_of(site, "a") is SpoolState.ON
+
+    await site.hosts[1].run(lambda _namespace, _turn: None)
+    await site.settle()
+    assert await site.bodies("a") == ["1", "2", "3", "4"]
 
 
 async def test_the_order_survives_a_restart(tmp_path: Path) -> None:

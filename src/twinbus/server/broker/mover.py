@@ -113,6 +113,9 @@ class Mover:
                 size_bytes = sum(len(row.body) for row in posted)
                 applied = await self._hosts[target].run(apply, size_bytes)
                 self._look_at_spool(target)
+                if self._hosts[target].namespace.store.is_nearly_full():
+                    # What is left of its disk is for receivers that empty it.
+                    break
         except StoreFault:
             # Its host says when it goes on.
             self._stuck.add(pair)

@@ -17,6 +17,7 @@ Owns which sends take this way. Knows nothing about how they are carried (`mover
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import Sequence
@@ -66,6 +67,8 @@ class ShardSpool:
         self._waiting: list[Submission] = []
         # When it began, by the wall clock.
         self.since_ms: int | None = None
+        # The next look at a full disk.
+        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def rows(self) -> int:
@@ -89,6 +92,9 @@ class ShardSpool:
 
     def takes_over(self, submission: Submission) -> bool:
         """Take a command over, if it is a send that goes this way."""
+        if self.state is SpoolState.OFF and self._host.fault is not None:
+            # When it fell sick no other shard was well; one may be by now.
+            self.begin()
         if self.state is SpoolState.OFF:
             return False
         command = submission.command
@@ -131,11 +137,21 @@ class ShardSpool:
         """The shard takes writes. With a full disk it is sick all the same."""
         if self._host.namespace.store.is_nearly_full():
             self.begin()
+            if self._timer is None:
+                loop = asyncio.get_running_loop()
+                self._timer = loop.call_later(
+                    limits.STORE_RECOVERY_SECONDS, self._look_again
+                )
         elif self.state is SpoolState.ON:
             self.state = SpoolState.DRAINING
             if self._host.mover is not None:
                 self._host.mover.accepts_again()
             self.look()
+
+    def _look_again(self) -> None:
+        """Let a turn measure the disk, also if no client asks for one."""
+        self._timer = None
+        self._host.tick()
 
     def look(self) -> None:
         """See how much is left, after some of it was carried."""
