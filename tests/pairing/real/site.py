@@ -63,9 +63,9 @@ _ENTITIES = {
 class Side:
     """A server and the proxy before it."""
 
-    def __init__(self, folder: Path, name: str) -> None:
+    def __init__(self, folder: Path, name: str, *options: str) -> None:
         self.server = ServerProcess(
-            folder, _ENTITIES, name=name, options=("--faults",)
+            folder, _ENTITIES, name=name, options=("--faults", *options)
         ).start()
         self.proxy = FaultyProxy("127.0.0.1", self.server.ports["amqp"])
         self.admin = ServiceBusAdministrationClient.from_connection_string(
@@ -119,8 +119,8 @@ class Side:
 class RealPair:
     """The primary and the secondary."""
 
-    def __init__(self, folder: Path) -> None:
-        self.primary = Side(folder / "primary", "primary")
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.primary = Side(folder / "primary", "primary", *options)
         self.secondary = Side(folder / "secondary", "secondary")
         self.label = ""
 
