@@ -376,7 +376,7 @@ class Host:
         return self.run_turn(work), self._commit()
 
     def _commit(self) -> float:
-        """Commit; returns the seconds. The loop's time may stand still meanwhile."""
+        """Commit; returns the seconds. The loop's time has whole milliseconds only."""
         committing = time.monotonic()
         self.namespace.store.commit()
         return time.monotonic() - committing
