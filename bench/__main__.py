@@ -24,6 +24,7 @@ from bench.proton import proton
 from bench.sdk import sdk
 from bench.shards import shards
 from bench.syphon import syphon
+from bench.throttling import throttling
 from bench.throughput import throughput
 
 LATEST = Path(__file__).resolve().parent / "latest.json"
@@ -38,6 +39,7 @@ WORKLOADS: dict[str, Sequence[Workload]] = {
     "pairing": (pairing,),
     "syphon": (syphon,),
     "attacks": (attacks,),
+    "throttling": (throttling,),
 }
 
 

@@ -33,6 +33,10 @@ class Plan:
     # How long each attack is, and the messages of a queue that is purged or deleted.
     attack_seconds: float = 12
     attack_messages: int = 300_000
+    # How long each flood is.
+    throttling_seconds: float = 3
+    # More rounds than others have: they are short, and the tails are noisy.
+    throttling_rounds: int = 9
     # Of the other numbers of an attack.
     attack_scale: float = 1
 
@@ -57,4 +61,6 @@ class Plan:
             attack_seconds=0.5,
             attack_messages=1_000,
             attack_scale=0.02,
+            throttling_seconds=0.5,
+            throttling_rounds=1,
         )

@@ -112,18 +112,18 @@ def twinbus(
     https: bool = False,
     queues: Sequence[str | dict[str, Any]] = (QUEUE,),
     topics: Sequence[dict[str, Any]] = (),
-    shards: int = 1,
+    options: Sequence[str] = (),
 ) -> Iterator[Target]:
     """Run our server on a data folder, without supervisor: its process is measured."""
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "namespaces.json"
     given = [{"name": each} if isinstance(each, str) else each for each in queues]
     made = [{"max_size_in_megabytes": _SIZE_MB, **each} for each in given]
-    namespace = {"name": NAMESPACE, "queues": made, "topics": topics, "shards": shards}
+    namespace = {"name": NAMESPACE, "queues": made, "topics": topics}
     config.write_text(json.dumps({"namespaces": [namespace]}))
     command = ["-m", "twinbus.cli.main", "serve", "--dev", "--namespace", NAMESPACE]
     command += ["--data", str(folder / "data"), "--config", str(config)]
-    command += ["--no-supervisor"]
+    command += ["--no-supervisor", *options]
     command += ["--amqp-port", "0", "--http-port", "0", "--log-level", "warning"]
     command += ["--https-port", "0"] if https else []
     child = Child(command, folder / "server.log")

@@ -52,7 +52,11 @@ def shards(plan: Plan, results: Results) -> None:
     with ExitStack() as stack:
         one, four = (
             stack.enter_context(
-                twinbus(plan.folder / f"shards-{count}", queues=queues, shards=count)
+                twinbus(
+                    plan.folder / f"shards-{count}",
+                    queues=queues,
+                    options=("--shards", str(count)),
+                )
             )
             for count in (1, SHARDS)
         )

@@ -72,6 +72,11 @@ FIGURES = {
         "attack_unfinished_peak_mib",
         "attack_health_p99_ms",
     ),
+    "throttling": (
+        "throttling_full_flooder_per_second",
+        "throttling_overload_neighbour_p99_ms",
+        "throttling_throttled_flooder_p99_vs_full",
+    ),
 }
 
 # Workloads whose figures have no goals.
