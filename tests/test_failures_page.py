@@ -44,9 +44,10 @@ def rows() -> dict[str, dict[str, str]]:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     folder = tmp_path_factory.mktemp("failures")
-    entities = {"queues": [{"name": "orders"}]}
+    # The second queue is in the second shard.
+    entities = {"queues": [{"name": "beside"}, {"name": "orders"}]}
     # It is a development server, which would keep no reserve of disk space.
-    options = ["--faults", "--reserve", str(1 << 20)]
+    options = ["--faults", "--reserve", str(1 << 20), "--shards", "2"]
     with ServerProcess(folder, entities, options=options) as server:
         yield server
 

@@ -8,6 +8,8 @@ directly after the other. Knows nothing about how a shard is made sick.
 
 from __future__ import annotations
 
+import json
+import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -59,6 +61,20 @@ def connect(server: ServerProcess, retries: int = 8) -> ServiceBusClient:
     return ServiceBusClient.from_connection_string(
         server.connection_string, retry_total=retries, retry_backoff_max=2
     )
+
+
+def ask(server: ServerProcess, path: str) -> str:
+    """What the server answers over HTTP."""
+    url = f"http://127.0.0.1:{server.ports['http']}{path}"
+    with urllib.request.urlopen(url, timeout=_WAIT_SECONDS_MAX) as answer:
+        text: str = answer.read().decode()
+    return text
+
+
+def health(server: ServerProcess) -> dict[str, Any]:
+    """What `/health` says."""
+    found: dict[str, Any] = json.loads(ask(server, "/health"))
+    return found
 
 
 # -- sending ---------------------------------------------------------------------------

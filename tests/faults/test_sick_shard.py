@@ -17,7 +17,9 @@ import pytest
 from tests.faults.sick_shard import (
     CountedSender,
     Probes,
+    ask,
     connect,
+    health,
     judge,
     peek,
     round_trips,
@@ -94,11 +96,26 @@ def test_sends_to_a_shard_with_a_full_disk_arrive_once_and_in_order(
         assert probes.not_refused() == {}
         round_trips(server, "well", DURING)
         assert sum(one.retried for one in each) > 0
+        check_told(server)
         filler.unlink()
         send_all(each, AFTER)
 
         assert judge(server, each) == []
+        assert "spools" not in health(server)
         probes.close()
+
+
+def check_told(server: ServerProcess) -> None:
+    """Monitors are told which shard is sick, and what is kept for it."""
+    told = health(server)
+    (spool,) = told["spools"]
+    assert told["status"] == "degraded"
+    assert "disk is full" in told["shards"][1]
+    assert spool["shard"] == 1
+    label = 'namespace="testing",shard="1"'
+    lines = ask(server, "/metrics").splitlines()
+    assert f"twinbus_spool_rows{{{label}}} {float(spool['rows'])}" in lines
+    assert any(line.startswith("twinbus_spool_age_seconds{") for line in lines)
 
 
 def test_a_shard_with_its_reserve_left_gives_messages_and_takes_none(

@@ -84,6 +84,13 @@ class ShardSpool:
         """Whether all sends go to it."""
         return self.state is SpoolState.ON
 
+    @property
+    def age_seconds(self) -> float:
+        """How long it has been in use."""
+        if self.since_ms is None:
+            return 0.0
+        return max(self._host.clock.now().wall_ms - self.since_ms, 0) / 1000
+
     def takes(self, entity: Entity) -> bool:
         """Whether a send to that entity goes to the spool, or waits for its end."""
         if self.state is SpoolState.OFF:

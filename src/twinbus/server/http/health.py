@@ -91,11 +91,24 @@ def _throttled(first: Host) -> list[str]:
     ]
 
 
+def _kept(host: Host) -> list[dict[str, Any]]:
+    """What other shards keep for shards that are, or were, sick."""
+    found = []
+    for each in hosts_of(host):
+        spool = each.spool
+        if spool is not None and spool.rows:
+            age = round(spool.age_seconds)
+            shard = each.namespace.shard
+            found.append({"shard": shard, "rows": spool.rows, "age_seconds": age})
+    return found
+
+
 def health_route(host: Host) -> Route:
     """`GET /health`: 200 if messages can be sent and received, else 503 and why.
 
     With several shards, one that fails makes it degraded; unhealthy is if all fail. A
-    server that denies sends because of load is throttled, and well.
+    server that denies sends because of load is throttled, and well. What is kept for a
+    shard that was sick is named until it has all of it.
     """
     probes = [HealthProbe(each) for each in hosts_of(host)]
 
@@ -120,6 +133,8 @@ def health_route(host: Host) -> Route:
             body["shards"] = [text or "healthy" for text in problems]
         if throttled:
             body["throttled"] = throttled
+        if kept := _kept(host):
+            body["spools"] = kept
         if rehearsed := faults_on(host.faults):
             body["faults"] = rehearsed
         is_down = len(found) == len(problems)

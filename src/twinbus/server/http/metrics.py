@@ -140,6 +140,8 @@ class ShardFigures:
     quarantined: int
     store_up: bool
     outbox_rows: int
+    spool_rows: int
+    spool_age_seconds: float
     turns: int
     turn_commands: HistogramFigures
     turn_seconds: HistogramFigures
@@ -150,13 +152,15 @@ class ShardFigures:
     @classmethod
     def of(cls, host: Host) -> ShardFigures:
         """The figures of now."""
-        store = host.namespace.store
+        store, spool = host.namespace.store, host.spool
         return cls(
             len(host.namespace.entities),
             host.pending_bytes,
             store.quarantined(),
             host.fault is None,
             sum(each.rows for each in store.outbox().values()),
+            0 if spool is None else spool.rows,
+            0.0 if spool is None else spool.age_seconds,
             host.turns,
             HistogramFigures.of(host.turn_commands),
             HistogramFigures.of(host.turn_seconds),
@@ -195,6 +199,8 @@ _OF_SHARDS = (
     ("messages_quarantined", "gauge", "Messages that cannot be read, set aside."),
     ("store_up", "gauge", "0 while the store accepts nothing."),
     ("outbox_rows", "gauge", "What waits for other shards."),
+    ("spool_rows", "gauge", "Messages that another shard keeps for this one."),
+    ("spool_age_seconds", "gauge", "How long another shard has kept them."),
     ("turns_total", "counter", "Turns: transactions begun."),
 )
 _LOAD_OF_SHARDS = (

@@ -40,8 +40,6 @@ def running_overview(first: Host) -> dict[str, Any]:
 def _running(host: Host) -> dict[str, Any]:
     spool = host.spool
     kept = 0 if spool is None else spool.rows
-    since_ms = None if spool is None else spool.since_ms
-    age_ms = 0 if since_ms is None else host.clock.now().wall_ms - since_ms
     denied: Counter[str] = Counter()
     for entity in host.namespace.entities:
         denied.update(entity.denied)
@@ -49,7 +47,7 @@ def _running(host: Host) -> dict[str, Any]:
         "problem": None if host.fault is None else host.fault.text,
         # What another shard keeps for it, and for how long it has done so.
         "spool_rows": kept,
-        "spool_age_seconds": age_ms // 1000,
+        "spool_age_seconds": 0 if spool is None else round(spool.age_seconds),
         "spool_state": "off" if spool is None else spool.state.value,
         "throttled_by": list(host.load.throttled_by()),
         "denied": dict(denied),
