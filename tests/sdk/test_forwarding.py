@@ -114,3 +114,14 @@ def test_a_chain_that_is_too_long_ends(bus: Bus) -> None:
     message = take_one(bus.receiver(HOPS[4], sub_queue=TRANSFER))
     assert str(message) == "a"
     assert message.dead_letter_reason == "MaxTransferHopCountExceeded"
+
+
+CIRCLE = declared.queue("circle", forward_to="circle", requires_session=True)
+
+
+def test_a_queue_that_forwards_to_itself_ends_at_the_hop_limit(bus: Bus) -> None:
+    bus.send(CIRCLE, ServiceBusMessage("a", session_id="s"))
+
+    aside = take_one(bus.receiver(CIRCLE, sub_queue=TRANSFER))
+
+    assert aside.dead_letter_reason == "MaxTransferHopCountExceeded"

@@ -130,7 +130,7 @@ class QueueDescription:
         _check_delivery_count(self.max_delivery_count)
         _check_storage(self)
         _check_lifetimes(self)
-        _check_forwarding(self, self.key)
+        _check_forwarding(self)
         check_rules(self.authorization_rules)
 
     def to_json(self) -> Json:
@@ -250,7 +250,7 @@ class SubscriptionDescription:
         _check_lock(self.lock_duration_ms)
         _check_delivery_count(self.max_delivery_count)
         _check_lifetimes(self)
-        _check_forwarding(self, self.topic_name.lower())
+        _check_forwarding(self)
 
     def to_json(self) -> Json:
         """A plain dictionary for the store."""
@@ -354,14 +354,8 @@ def _check_lifetimes(entity: Description) -> None:
         )
 
 
-def _check_forwarding(
-    entity: QueueDescription | SubscriptionDescription, own_key: str
-) -> None:
-    if entity.forward_to and entity.requires_session:
-        raise errors.ArgumentError(
-            "forward_to cannot be used together with requires_session. "
-            "Forward from an entity without sessions."
-        )
+def _check_forwarding(entity: QueueDescription | SubscriptionDescription) -> None:
+    """A target may be the entity itself: the number of hops is bounded."""
     for name in ("forward_to", "forward_dead_lettered_messages_to"):
         target: str | None = getattr(entity, name)
         if not target:
@@ -372,11 +366,6 @@ def _check_forwarding(
                 f"{name} '{target}' must name a queue or a topic, nothing below it."
             )
         names.check_entity_path(path.entity, name)
-        if path.key == own_key:
-            raise errors.ArgumentError(
-                f"{name} of '{entity.path.text}' leads back to itself. "
-                "Choose another entity."
-            )
 
 
 def _target_key(address: str | None) -> str | None:

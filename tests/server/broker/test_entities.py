@@ -64,6 +64,9 @@ def test_a_topic_goes_with_its_subscriptions(entities: Entities) -> None:
 def test_forwarding_leads_to_an_entity_that_exists(entities: Entities) -> None:
     with pytest.raises(EntityNotFound):
         entities.create(QueueDescription("q", forward_to="nowhere"), 1)
+    own = "sb://host/Q"
+    q = QueueDescription("q", forward_to=own, forward_dead_lettered_messages_to=own)
+    assert entities.create(q, 1).forward_key == "q"
 
 
 def test_settings_fixed_at_creation_cannot_be_changed(entities: Entities) -> None:

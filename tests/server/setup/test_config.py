@@ -208,7 +208,6 @@ def test_a_wrong_value_is_named_with_its_place(
     ("text", "problem"),
     [
         (queue(lock_duration="PT6M"), "queues[0]: lock_duration must be between PT5S"),
-        (queue(forward_to="q"), "queues[0]: forward_to of 'q' leads back"),
         (queue(name="a b"), "queues[0]: The queue name 'a b' has a character"),
         (queue(name=None), "queues[0]: the key 'name' is missing."),
         (queue(name=5), "queues[0].name: this is 5; it must be text"),

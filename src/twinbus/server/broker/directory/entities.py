@@ -310,7 +310,9 @@ class Entities:
         if isinstance(description, TopicDescription):
             return
         for key in (description.forward_key, description.forward_dead_letter_key):
-            if key is not None and self.find_anywhere(key) is None:
+            if key in (None, description.key):
+                continue
+            if self.find_anywhere(key) is None:
                 raise EntityNotFound(key)
 
     def _save(self, entity: Entity, now_ms: int) -> None:
