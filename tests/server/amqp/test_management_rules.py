@@ -192,7 +192,7 @@ def test_rules_are_listed_in_the_form_that_clients_know(desk: Desk) -> None:
     )
     keys = {"message-id": "m", "label": "l", "properties": {"n": Int(5)}}
     desk.get("add-rule", sql, PATH)
-    desk.get("add-rule", adding("same", correlation_filter=keys), PATH)
+    desk.get("add-rule", adding("with-keys", correlation_filter=keys), PATH)
 
     body = desk.get("enumerate-rules", listing(), PATH)
 
@@ -203,7 +203,7 @@ def test_rules_are_listed_in_the_form_that_clients_know(desk: Desk) -> None:
     filters = (
         (Described(0x1370000007, []), no_action, "$Default"),
         (Described(0x1370000006, ["a = 1", 20]), set_b, "sql"),
-        (Described(0x1370000009, fields), no_action, "same"),
+        (Described(0x1370000009, fields), no_action, "with-keys"),
     )
     assert body == {
         "rules": [
@@ -247,15 +247,15 @@ def test_rules_that_came_another_way_can_be_listed_too() -> None:
         assert decode(written)[0].value[0] == wanted
 
 
-def test_rules_are_listed_in_pages(desk: Desk) -> None:
-    for name in "abcd":
+def test_rules_are_listed_by_name_in_pages(desk: Desk) -> None:
+    for name in ("d", "B", "a", "c"):
         body = adding(name, sql_filter={"expression": "1=1"})
         desk.get("add-rule", body, PATH)
 
     page = desk.get("enumerate-rules", listing(skip=1, top=2), PATH)
 
     found = [entry["rule-description"].value[2] for entry in page["rules"]]
-    assert found == ["a", "b"]
+    assert found == ["a", "B"]
     assert desk.ask("enumerate-rules", listing(skip=5), PATH).status == 204
 
 

@@ -150,7 +150,7 @@ def list_all(
     """List the rules of a subscription."""
     with opened(data, namespace) as (shards, _):
         entity = find(shards, EntityPath(topic, subscription), "subscription")
-        results = [rule_json(rule.description) for rule in entity.rules.values()]
+        results = [rule_json(rule.description) for rule in entity.rules_by_name]
     show_all(results, ("name", "filter", "action"), as_json)
 
 

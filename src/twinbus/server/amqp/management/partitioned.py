@@ -170,10 +170,13 @@ class Division:
         body: dict[str, Any] = reply.body
         return body
 
-    def _nothing(self) -> ManagementReply:
-        """There was nothing; refuses to say so if all fragments were passed over."""
+    def _check_looks(self) -> None:
+        """Refuse to say that there was nothing if all fragments were passed over."""
         if self._faults and len(self._faults) == self._looks:
             raise self._faults[0]
+
+    def _nothing(self) -> ManagementReply:
+        self._check_looks()
         return nothing()
 
     def _parts(
@@ -289,7 +292,9 @@ class Division:
                 values = {"message-count": left - deleted}
                 body = await self._passing_over(fragment, self._asked.but(values))
                 deleted += body.get("message-count", 0)
-        return done({"message-count": Int(deleted)}) if deleted else self._nothing()
+        if not deleted:
+            self._check_looks()
+        return done({"message-count": Int(deleted)})
 
     @property
     def _has_sessions(self) -> bool:

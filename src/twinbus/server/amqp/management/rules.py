@@ -8,7 +8,6 @@ Knows nothing about how a filter works; the entities check and keep a rule.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import islice
 from typing import Any
 from uuid import UUID
 
@@ -77,13 +76,13 @@ def remove(call: Call) -> ManagementReply:
 
 
 def list_all(call: Call) -> ManagementReply:
-    """The rules, in the order in which they were added."""
+    """The rules, by name."""
     subscription = _subscription(call)
     skip = call.arguments.integer("skip", 0, INT_MAX)
     top = call.arguments.integer("top", 1, INT_MAX)
     rules = [
         {"rule-description": write_rule(rule.description)}
-        for rule in islice(subscription.rules.values(), skip, skip + top)
+        for rule in subscription.rules_by_name[skip : skip + top]
     ]
     return done({"rules": rules}) if rules else nothing()
 

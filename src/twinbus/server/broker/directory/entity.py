@@ -166,6 +166,11 @@ class Entity:
         return description.dead_lettering_on_filter_evaluation_exceptions
 
     @property
+    def rules_by_name(self) -> list[Rule]:
+        """The rules as they are listed; `rules` has the order of evaluation."""
+        return [self.rules[key] for key in sorted(self.rules)]
+
+    @property
     def forward_key(self) -> str | None:
         """The entity that all messages are forwarded to."""
         description = self._receivable

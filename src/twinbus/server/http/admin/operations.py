@@ -119,7 +119,7 @@ def _list(namespace: Namespace, request: AdminRequest, now_ms: int) -> AdminRepl
     entries: list[AtomEntry]
     if target.kind is TargetKind.RULES:
         subscription = _subscription(namespace, request)
-        rules = Page(list(subscription.rules.values()), request)
+        rules = Page(subscription.rules_by_name, request)
         entries = [
             rule_entry(namespace, request, subscription, rule.description, listed=True)
             for rule in rules.items
