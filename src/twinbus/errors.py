@@ -64,11 +64,13 @@ class EntityNotFound(CallerError):
 
     condition = "amqp:not-found"
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, host: str | None = None) -> None:
+        where = f"sb://{host}/{path}" if host else path
         super().__init__(
-            f"The messaging entity '{path}' could not be found. "
+            f"The messaging entity '{where}' could not be found. "
             "Check the name, or create it first."
         )
+        self.path = path
 
 
 class EntityExists(CallerError):

@@ -114,7 +114,8 @@ def test_a_refused_duration_is_shown_as_text() -> None:
 
 def test_the_default_message_size_may_be_written_back() -> None:
     replace(QUEUE, max_message_size_in_kilobytes=256).validate()
-    with pytest.raises(errors.ArgumentOutOfRange):
+    wanted = "value for 'MaxMessageSizeInKilobytes' must be between 1024 and 102400"
+    with pytest.raises(errors.ArgumentOutOfRange, match=wanted):
         replace(TOPIC, max_message_size_in_kilobytes=257).validate()
 
 

@@ -322,12 +322,12 @@ def _check_storage(entity: QueueDescription | TopicDescription) -> None:
     # Clients read the default and write it back, so it counts as not set.
     kilobytes = entity.max_message_size_in_kilobytes
     if kilobytes not in (None, limits.MESSAGE_KILOBYTES_DEFAULT):
-        _check_range(
-            "max_message_size_in_kilobytes",
-            kilobytes,
-            limits.MESSAGE_KILOBYTES_MIN,
-            limits.MESSAGE_KILOBYTES_MAX,
+        # Clients look for the name of the service's own field.
+        name = (
+            "max_message_size_in_kilobytes: the value for 'MaxMessageSizeInKilobytes'"
         )
+        low, high = limits.MESSAGE_KILOBYTES_MIN, limits.MESSAGE_KILOBYTES_MAX
+        _check_range(name, kilobytes, low, high)
 
 
 def _check_lifetimes(entity: Description) -> None:

@@ -105,6 +105,14 @@ async def test_a_renewed_token_widens_nothing(client: RawClient, cbs: Cbs) -> No
     assert not is_refused(await sender(client, session))
 
 
+async def test_a_token_for_a_missing_entity_names_it_with_its_host(cbs: Cbs) -> None:
+    status, text = await cbs.sign("nowhere", "send", "send")
+
+    assert status == 404
+    missing = "The messaging entity 'sb://localhost/nowhere' could not be found."
+    assert text.startswith(missing)
+
+
 async def test_an_expired_claim_can_be_replaced_by_any_other(
     server: RawServer, client: RawClient, cbs: Cbs
 ) -> None:

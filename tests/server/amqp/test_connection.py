@@ -194,6 +194,8 @@ async def test_links_of_one_client_are_independent(client: RawClient) -> None:
     outcome = await client.send(sender, sections.encode_message(b"x"))
 
     assert detached.error.condition == "amqp:not-found"
+    missing = "The messaging entity 'sb://localhost/nowhere' could not be found."
+    assert missing in detached.error.description
     assert isinstance(outcome, Accepted)
 
 

@@ -173,6 +173,16 @@ def test_a_bad_rule_is_refused(desk: Desk, body: dict[str, Any], text: str) -> N
     assert list(rules_of(desk)) == ["$default"]
 
 
+def test_a_rule_that_exists_is_refused_in_the_words_of_the_service(desk: Desk) -> None:
+    body = adding("$default", sql_filter={"expression": "1=1"})
+
+    reply = desk.ask("add-rule", body, PATH)
+
+    assert reply.status == 409
+    assert reply.description.startswith("The messaging entity '")
+    assert reply.description.endswith("/Rules/$default' already exists.")
+
+
 def test_a_rule_is_removed(desk: Desk) -> None:
     assert desk.get("remove-rule", {"rule-name": "$DEFAULT"}, PATH) == {}
 

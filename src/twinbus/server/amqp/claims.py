@@ -68,7 +68,7 @@ class Claims:
             tokens = connection.port.tokens_of(host)
             claim = claim_from(token, target, self._rules_of, tokens, now_s)
         if not target.is_namespace and find_entity(host, target.key) is None:
-            raise EntityNotFound(target.text)
+            raise EntityNotFound(target.text, connection.engine.peer_open.hostname)
         old = self._by_audience.get(target.scope_key)
         claim = renewed(old, claim, now_s)
         self._by_audience[target.scope_key] = claim

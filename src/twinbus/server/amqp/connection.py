@@ -14,7 +14,13 @@ from typing import cast
 
 from twinbus import limits
 from twinbus.core.rights import Claim
-from twinbus.errors import LimitExceeded, PeerError, TwinbusError, Unauthorized
+from twinbus.errors import (
+    EntityNotFound,
+    LimitExceeded,
+    PeerError,
+    TwinbusError,
+    Unauthorized,
+)
 from twinbus.server.access.memory import MemoryAccount, check_connection
 from twinbus.server.access.port import NamespacePort
 from twinbus.server.amqp.attaching import answer_attach, attach
@@ -509,6 +515,8 @@ class ServerConnection(asyncio.Protocol):
         except TwinbusError as error:
             if isinstance(error, PeerError):
                 raise
+            if isinstance(error, EntityNotFound):
+                error = EntityNotFound(error.path, self.engine.peer_open.hostname)
             link.owner = None
             link.refuse(wire_error(error))
 
