@@ -90,6 +90,32 @@ def test_messages_of_a_batch_keep_their_own_properties(bus: Bus, queue: str) -> 
 
 
 @declared.with_queue()
+def test_a_received_message_can_be_sent_again_as_it_is(bus: Bus, queue: str) -> None:
+    bus.send(queue, ServiceBusMessage("a", partition_key="p", subject="red"))
+    receiver = bus.receiver(queue)
+    message = take_one(receiver)
+    receiver.complete_message(message)
+
+    bus.sender(queue).send_messages(message)
+
+    again = take_one(receiver)
+    assert (str(again), again.partition_key, again.subject) == ("a", "p", "red")
+
+
+@declared.with_queue()
+def test_an_empty_session_id_may_have_a_partition_key(bus: Bus, queue: str) -> None:
+    message = AmqpAnnotatedMessage(
+        data_body=b"a",
+        properties={"group_id": ""},
+        annotations={"x-opt-partition-key": "p"},
+    )
+
+    bus.sender(queue).send_messages(message)
+
+    assert take_one(bus.receiver(queue)).partition_key == "p"
+
+
+@declared.with_queue()
 def test_a_large_message_comes_back_whole(bus: Bus, queue: str) -> None:
     body = "0123456789" * 20 * KIB
 

@@ -15,7 +15,15 @@ from twinbus.errors import DecodeError, InvalidField, PeerError, TwinbusError
 from twinbus.wire.codec import decode, encode
 from twinbus.wire.message import parts, sections
 from twinbus.wire.message.rendering import BrokerFields, render, render_locked
-from twinbus.wire.types import Described, Symbol, Timestamp, UByte, UInt, ULong
+from twinbus.wire.types import (
+    Decimal,
+    Described,
+    Symbol,
+    Timestamp,
+    UByte,
+    UInt,
+    ULong,
+)
 
 
 def section(code: int, value: Any) -> bytes:
@@ -53,6 +61,18 @@ def test_a_message_is_split_and_its_bare_part_kept_to_the_byte() -> None:
     assert (message.durable, message.priority, message.ttl_ms) == (True, 7, 60_000)
     assert message.partition_key == "k"
     assert message.scheduled_ms == 5
+
+
+def test_a_binary_partition_key_is_taken_for_text() -> None:
+    key = Symbol("x-opt-partition-key")
+
+    message = sections.parse(section(sections.MESSAGE_ANNOTATIONS, {key: b"k"}) + BODY)
+
+    assert message.partition_key == "k"
+    assert message.pairs == encode(key) + encode("k")
+    for value in (b"\xff", 1, Decimal(b"1234")):
+        with pytest.raises(InvalidField, match="must be a string"):
+            sections.parse(section(sections.MESSAGE_ANNOTATIONS, {key: value}) + BODY)
 
 
 def test_sections_are_accepted_in_any_order() -> None:

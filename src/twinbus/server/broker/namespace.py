@@ -544,5 +544,5 @@ def _check_fields(message: Incoming) -> None:
         raise InvalidField(
             f"A partition key has at most {limits.PARTITION_KEY_CHARS_MAX} characters."
         )
-    if session_id is not None and key != session_id:
+    if session_id and key != session_id:
         raise CallerError("The partition key must equal the session id.")

@@ -14,11 +14,12 @@ Sections are accepted in any order, each once (data and sequence may repeat).
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 from typing import Any
 
 from twinbus import limits
 from twinbus.errors import DecodeError, InvalidField, MessageTooLarge
-from twinbus.wire.codec import decode, skip
+from twinbus.wire.codec import decode, encode, skip
 from twinbus.wire.message import names
 from twinbus.wire.message.fast_sections import fast_parse, read_header
 from twinbus.wire.message.writing import section
@@ -278,15 +279,25 @@ def _read_annotations(message: Incoming, buffer: bytes, start: int, end: int) ->
             if value is not None and not isinstance(value, Timestamp):
                 raise InvalidField(f"{name} must be a timestamp.")
             message.scheduled_ms = None if value is None else int(value)
-        elif name == names.PARTITION_KEY:
-            if value is not None and not isinstance(value, str):
-                raise InvalidField(f"{name} must be a string.")
-            message.partition_key = value
+        elif name == names.PARTITION_KEY and value is not None:
+            message.partition_key = _partition_key(value)
+            pairs.append(encode(names.PARTITION_KEY) + encode(message.partition_key))
+            continue
         pairs.append(buffer[begin:position])
     if position != end:
         raise DecodeError("Annotations that do not end where their size says.")
     message.pairs = b"".join(pairs)
     message.pairs_count = len(pairs)
+
+
+def _partition_key(value: Any) -> str:
+    """The key as text; a client that sends a received message again makes it binary."""
+    if type(value) is bytes:
+        with suppress(UnicodeDecodeError):
+            return str(value, "utf-8")
+    if not isinstance(value, str):
+        raise InvalidField(f"{names.PARTITION_KEY} must be a string.")
+    return value
 
 
 def partition_key_of(head: bytes) -> str | None:
