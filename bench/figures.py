@@ -63,8 +63,8 @@ GOALS = {
     "syphon_vs_shovel": Goal(1),
     "syphon_two_tasks_vs_one_far": Goal(1.5),
     "attack_longest_ms": Goal(500, at_most=True),
-    "throttling_throttled_flooder_p99_vs_full": Goal(3, at_most=True),
-    "throttling_throttled_neighbour_p99_vs_full": Goal(3, at_most=True),
+    "load_throttled_loud_p99_vs_full": Goal(3, at_most=True),
+    "load_throttled_quiet_p99_vs_full": Goal(3, at_most=True),
     "partitioned_throttled_ratio": Goal(0.5, at_most=True),
 }
 

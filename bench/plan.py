@@ -61,6 +61,6 @@ class Plan:
             attack_seconds=0.5,
             attack_messages=1_000,
             attack_scale=0.02,
-            throttling_seconds=0.5,
+            throttling_seconds=1,
             throttling_rounds=1,
         )

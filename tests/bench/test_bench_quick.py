@@ -73,9 +73,9 @@ FIGURES = {
         "attack_health_p99_ms",
     ),
     "throttling": (
-        "throttling_full_flooder_per_second",
-        "throttling_overload_neighbour_p99_ms",
-        "throttling_throttled_flooder_p99_vs_full",
+        "load_full_loud_per_second",
+        "load_overload_quiet_p99_ms",
+        "load_throttled_loud_p99_vs_full",
     ),
 }
 

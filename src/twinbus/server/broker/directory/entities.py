@@ -273,9 +273,8 @@ class Entities:
         rule.validate()
         compiled = Rule(rule)
         if rule.name.lower() in entity.rules:
-            raise EntityExists(
-                f"The messaging entity '{entity.name}/Rules/{rule.name}' already exists."
-            )
+            path = f"{entity.name}/Rules/{rule.name}"
+            raise EntityExists(f"The messaging entity '{path}' already exists.")
         assert entity.topic is not None
         total = sum(len(s.rules) for s in entity.topic.subscriptions.values())
         if total >= limits.FILTERS_PER_TOPIC_MAX:
