@@ -103,6 +103,25 @@ def test_a_received_message_can_be_sent_again_as_it_is(bus: Bus, queue: str) -> 
 
 
 @declared.with_queue()
+def test_delivery_annotations_of_a_sender_reach_the_receiver(
+    bus: Bus, queue: str
+) -> None:
+    mine = {"mine": 1}
+    message = AmqpAnnotatedMessage(data_body=b"a", delivery_annotations=mine)
+    bus.sender(queue).send_messages([message, message])
+    bus.send(queue, "plain")
+    deleting = bus.receiver(queue, receive_mode="receiveanddelete")
+
+    locked = take_one(bus.receiver(queue)).raw_amqp_message.delivery_annotations
+    deleted = [each.raw_amqp_message.delivery_annotations for each in take(deleting, 2)]
+
+    assert locked is not None
+    assert set(locked) == {b"x-opt-lock-token", b"mine"}
+    assert locked[b"mine"] == 1
+    assert deleted == [{b"mine": 1}, {}]
+
+
+@declared.with_queue()
 def test_an_empty_session_id_may_have_a_partition_key(bus: Bus, queue: str) -> None:
     message = AmqpAnnotatedMessage(
         data_body=b"a",

@@ -232,7 +232,7 @@ class ReceiveNode(Node):
         if taken.nonce is None:
             base = self.entity.number_base
             for stored in taken.messages:
-                payload = render_stored(stored, None, None, base)
+                payload = render_stored(stored, b"", None, base)
                 link.send(payload, b"\0" * 16)
         else:
             self._send_locked(taken.messages, taken.nonce, taken.until_ms)

@@ -13,9 +13,10 @@ from twinbus.wire.message.rendering import BrokerFields, render
 def render_stored(
     stored: Stored, token: bytes | None, until_ms: int | None, number_base: int = 0
 ) -> bytes:
-    """A kept message with all that the broker adds; without a lock, pass None.
+    """A kept message with all that the broker adds.
 
-    The base is that of the entity (`Entity.number_base`).
+    The token is empty for a delivery without a lock, and None for a look. The base is
+    that of the entity (`Entity.number_base`).
     """
     sequence = number_base | stored.sequence
     out = BrokerFields(sequence, stored.enqueued_ms, stored.deliveries)

@@ -16,6 +16,7 @@ from twinbus.wire.message.sections import (
     HAS_PRIORITY,
     HAS_TTL,
     HEAD,
+    split_annotations,
 )
 
 KEY_SEQUENCE = encode(names.SEQUENCE_NUMBER) + b"\x81"
@@ -26,6 +27,8 @@ KEY_STATE = encode(names.MESSAGE_STATE) + b"\x54"
 KEY_SOURCE = encode(names.DEAD_LETTER_SOURCE)
 _LOCK_TOKEN = encode(names.LOCK_TOKEN) + b"\x98"
 TOKEN_SECTION = b"\x00\x53\x71\xc1" + bytes((len(_LOCK_TOKEN) + 17, 2)) + _LOCK_TOKEN
+_DELIVERY_START = b"\x00\x53\x71\xd1"
+_DELIVERY_NONE = b"\x00\x53\x71\xc1\x01\x00"
 ANNOTATIONS_START = b"\x00\x53\x72\xd1"
 _SIZES = struct.Struct(">II")
 
@@ -84,6 +87,7 @@ class BrokerFields:
         self.origin = sequence
         self.state: int | None = None
         self.source: str | None = None
+        # Empty: delivered without a lock. None: only shown.
         self.token: bytes | None = None
         self.locked_until_ms: int | None = None
         # What the broker grants; None shows what the sender asked for.
@@ -123,11 +127,11 @@ def render_locked(
 
 def render(out: BrokerFields, head: bytes, bare: bytes) -> bytes:
     """A message as it goes out."""
-    flags = priority = ttl = count = 0
-    pairs = b""
+    flags = priority = ttl = count = delivery_count = 0
+    pairs = delivery = b""
     if head:
         flags, priority, ttl, count = HEAD.unpack_from(head)
-        pairs = head[HEAD.size :]
+        delivery_count, delivery, pairs = split_annotations(head)
     if out.ttl_ms is not None:
         flags |= HAS_TTL
         # The field is no larger; the SDKs cut longer times in the same way.
@@ -140,8 +144,7 @@ def render(out: BrokerFields, head: bytes, bare: bytes) -> bytes:
             out.deliveries,
         )
     ]
-    if out.token is not None:
-        parts.append(TOKEN_SECTION + out.token)
+    parts.append(_delivery_section(out.token, delivery_count, delivery))
     own = [
         KEY_SEQUENCE + out.sequence.to_bytes(8, "big"),
         KEY_ENQUEUED + out.enqueued_ms.to_bytes(8, "big", signed=True),
@@ -158,3 +161,15 @@ def render(out: BrokerFields, head: bytes, bare: bytes) -> bytes:
     parts.append(ANNOTATIONS_START + _SIZES.pack(len(body) + 4, elements) + body)
     parts.append(bare)
     return b"".join(parts)
+
+
+def _delivery_section(token: bytes | None, count: int, pairs: bytes) -> bytes:
+    """The lock token and what the sender has set."""
+    if not count:
+        if token is None:
+            return b""
+        return TOKEN_SECTION + token if token else _DELIVERY_NONE
+    if token:
+        pairs = _LOCK_TOKEN + token + pairs
+        count += 1
+    return _DELIVERY_START + _SIZES.pack(len(pairs) + 4, 2 * count) + pairs

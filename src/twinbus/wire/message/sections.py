@@ -6,7 +6,9 @@ are kept as they were sent. What else the sender said in header and annotations 
 in `head`, a small blob that only this file and `rendering.py`, the way out, read:
 
     b""                        nothing to remember
-    flags, priority, ttl, pairs  ">BBIH", then the sender's annotation pairs as encoded
+    flags, priority, ttl, pairs  ">BBIH", then the sender's annotation pairs as encoded;
+                               before them, if flagged, the delivery annotations: their
+                               bytes and pairs, ">IH", then the pairs
 
 Sections are accepted in any order, each once (data and sequence may repeat).
 """
@@ -52,6 +54,8 @@ HEAD = struct.Struct(">BBIH")
 DURABLE = 1
 HAS_PRIORITY = 2
 HAS_TTL = 4
+HAS_DELIVERY = 8
+_DELIVERY = struct.Struct(">IH")
 DURABLE_ONLY = HEAD.pack(DURABLE, 0, 0, 0)
 
 
@@ -61,6 +65,8 @@ class Incoming:
     __slots__ = (
         "bare",
         "content_type",
+        "delivery",
+        "delivery_count",
         "durable",
         "message_id",
         "pairs",
@@ -84,18 +90,40 @@ class Incoming:
         self.scheduled_ms: int | None = None
         self.pairs = b""
         self.pairs_count = 0
+        # Delivery annotations of the sender.
+        self.delivery = b""
+        self.delivery_count = 0
 
     def head(self) -> bytes:
         """What the store must keep beside the bare message."""
-        if not self.pairs_count and self.priority is None and self.ttl_ms is None:
+        annotated = self.pairs_count or self.delivery_count
+        if not annotated and self.priority is None and self.ttl_ms is None:
             return DURABLE_ONLY if self.durable else b""
         flags = DURABLE if self.durable else 0
         if self.priority is not None:
             flags |= HAS_PRIORITY
         if self.ttl_ms is not None:
             flags |= HAS_TTL
+        delivery = b""
+        if self.delivery_count:
+            flags |= HAS_DELIVERY
+            delivery = _DELIVERY.pack(len(self.delivery), self.delivery_count)
+            delivery += self.delivery
         fixed = HEAD.pack(flags, self.priority or 0, self.ttl_ms or 0, self.pairs_count)
-        return fixed + self.pairs
+        return fixed + delivery + self.pairs
+
+
+def split_annotations(head: bytes) -> tuple[int, bytes, bytes]:
+    """What a head has beside its fixed fields (`Incoming.head`).
+
+    The number of delivery annotations, their pairs, and the pairs of all others.
+    """
+    if not head[0] & HAS_DELIVERY:
+        return 0, b"", head[HEAD.size :]
+    size_bytes, count = _DELIVERY.unpack_from(head, HEAD.size)
+    start = HEAD.size + _DELIVERY.size
+    end = start + size_bytes
+    return count, head[start:end], head[end:]
 
 
 # -- finding sections --------------------------------------------------------------
@@ -188,6 +216,8 @@ def _parse_any(payload: bytes) -> Incoming:
                 _read_header(message, payload[start:end])
             elif code == MESSAGE_ANNOTATIONS:
                 _read_annotations(message, payload, start, end)
+            else:
+                _read_delivery(message, payload, start, end)
     if properties_bytes > limits.PROPERTIES_BYTES_MAX:
         raise MessageTooLarge(
             f"The properties have {properties_bytes} bytes; at most "
@@ -290,6 +320,26 @@ def _read_annotations(message: Incoming, buffer: bytes, start: int, end: int) ->
     message.pairs_count = len(pairs)
 
 
+def _read_delivery(message: Incoming, buffer: bytes, start: int, end: int) -> None:
+    """Keep the delivery annotations, but for the lock token of another delivery."""
+    count, position = find_elements(buffer, start)
+    if count > limits.SECTION_NODES_MAX:
+        raise InvalidField(
+            f"There are at most {limits.SECTION_NODES_MAX // 2} delivery annotations."
+        )
+    pairs: list[bytes] = []
+    for _ in range(count // 2):
+        begin = position
+        key, position = decode(buffer, position)
+        _, position = decode(buffer, position, budget=limits.SECTION_NODES_MAX)
+        if key != names.LOCK_TOKEN:
+            pairs.append(buffer[begin:position])
+    if position != end:
+        raise DecodeError("Annotations that do not end where their size says.")
+    message.delivery = b"".join(pairs)
+    message.delivery_count = len(pairs)
+
+
 def _partition_key(value: Any) -> str:
     """The key as text; a client that sends a received message again makes it binary."""
     if type(value) is bytes:
@@ -305,10 +355,11 @@ def partition_key_of(head: bytes) -> str | None:
     if len(head) <= HEAD.size:
         return None
     count = HEAD.unpack_from(head)[3]
-    position = HEAD.size
+    pairs = split_annotations(head)[2]
+    position = 0
     for _ in range(count):
-        key, position = decode(head, position)
-        value, position = decode(head, position, budget=limits.SECTION_NODES_MAX)
+        key, position = decode(pairs, position)
+        value, position = decode(pairs, position, budget=limits.SECTION_NODES_MAX)
         if key == names.PARTITION_KEY:
             return value if isinstance(value, str) else None
     return None

@@ -140,7 +140,7 @@ def receive_deferred(call: Call) -> ManagementReply:
     if mode == _RECEIVE_AND_DELETE:
         store.complete([Lock(key, nonce) for key in ids], call.now)
         base = call.entity.number_base
-        shown = [render_stored(stored, None, None, base) for stored in messages]
+        shown = [render_stored(stored, b"", None, base) for stored in messages]
         return done({"messages": [{"message": message} for message in shown]})
     if grant is not None:
         until_ms = grant.until_ms
