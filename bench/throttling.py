@@ -1,6 +1,6 @@
 """Overload: what accepted sends take with and without throttling.
 
-Owns the figures `throttling_*`. One queue is flooded, its neighbour has one client that
+Owns the figures `load_*`. The queue `loud` is flooded; `quiet` has one client that
 sends one message at a time. Full load is what the server takes without throttling; the
 overload has four times as many clients. Each way has a server of its own, and they are
 flooded in turns, so that what disturbs the machine disturbs all alike.
@@ -19,7 +19,7 @@ from bench.figures import Results
 from bench.plan import Plan
 from bench.processes import Child, twinbus, worker
 
-FLOODER, NEIGHBOUR = "flooder", "neighbour"
+FLOODER, NEIGHBOUR = "loud", "quiet"
 # Clients of the flooded queue at full load. With sixteen sends of 4 KiB each they have
 # half a megabyte on its way.
 _CLIENTS = 8
@@ -60,7 +60,7 @@ def throttling(plan: Plan, results: Results) -> None:
             )
             values[f"{way}_{name}_p99_vs_full"] = [one / full for one, full in pairs]
     for name, found in values.items():
-        results.add(f"throttling_{name}", found)
+        results.add(f"load_{name}", found)
     ratios = [_partitioned(plan, number) for number in range(plan.rounds)]
     results.add("partitioned_throttled_ratio", ratios)
 
@@ -77,7 +77,9 @@ def _started(plan: Plan, stack: ExitStack, way: str) -> Child:
 def _figures(answer: dict[str, Any], seconds: float) -> dict[str, float]:
     found: dict[str, float] = {}
     for queue, taken in answer["accepted"].items():
-        cuts = statistics.quantiles([*taken, 0.0, 0.0], n=100, method="inclusive")
+        # If none has ended, one has taken all of the time.
+        known = taken or [seconds * 1000]
+        cuts = statistics.quantiles([*known, known[-1]], n=100, method="inclusive")
         found[f"{queue}_p50_ms"] = cuts[49]
         found[f"{queue}_p99_ms"] = cuts[98]
         found[f"{queue}_per_second"] = len(taken) / seconds
