@@ -41,12 +41,16 @@ async def test_a_loop_that_is_late_throttles_all_shards(
     caplog.set_level(logging.INFO)
     looks = watch(hosts, lag_seconds=0.5)
 
-    looks.look(2.5, 0, 0)
+    # Late once: the machine was stopped for a moment.
+    looks.look(3600, 0, 0)
+    assert levels(hosts) == {FREE}
+    looks.look(2.5, 0, 250)
     assert levels(hosts) == {SHARED}
-    looks.look(3, 0, 250)
+    looks.look(3, 0, 500)
+    looks.look(3, 0, 750)
     assert levels(hosts) == {FULL}
     for number in range(20):
-        looks.look(0, 0, 500 + 250 * number)
+        looks.look(0, 0, 1_000 + 250 * number)
     assert levels(hosts) == {FREE}
 
     said = [record.getMessage() for record in caplog.records]

@@ -57,6 +57,8 @@ class LoadWatch:
             memory = round(available_bytes() * limits.THROTTLE_MEMORY_PART)
         first = memory * limits.THROTTLE_MEMORY_FIRST
         self._lag = Facet("event_loop_lag", "s", thresholds.lag_seconds)
+        # How late the look before the last one was.
+        self._late_before = 0.0
         self._memory = Facet("memory", "bytes", first, memory)
         self._hosts: list[Host] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -87,7 +89,9 @@ class LoadWatch:
 
     def look(self, late_seconds: float, memory_bytes: int, now_ms: int) -> None:
         """Note what the process shows, and let all shards find their level."""
-        self._lag.smooth(late_seconds, now_ms)
+        # One that is late alone is a machine that was stopped for a moment.
+        self._lag.smooth(min(late_seconds, self._late_before), now_ms)
+        self._late_before = late_seconds
         self._memory.set(memory_bytes, now_ms)
         for host in self._hosts:
             host.load.look(now_ms, host.pending_bytes)
