@@ -16,7 +16,14 @@ from itertools import count
 from pathlib import Path
 
 from twinbus.clock import Now
-from twinbus.store.base import DEAD_LETTER, FOREVER_MS, Lock, Record, Stored
+from twinbus.store.base import (
+    DEAD_LETTER,
+    FOREVER_MS,
+    EndedLock,
+    Lock,
+    Record,
+    Stored,
+)
 from twinbus.store.sqlite.store import SqliteStore
 
 # Below the recorded folder, so that making it is part of the run.
@@ -110,13 +117,18 @@ class Workload:
 
     def _abandon(self, lock: Lock, message: Stored) -> None:
         (ended,) = self.store.release([lock], Now.at(_NOW_MS), count=True)
-        self.facts.append(f"+c{lock.id}/{ended.deliveries}")
-        if ended.deliveries > 1:
-            self.facts.append(f"-c{lock.id}/{ended.deliveries - 1}")
+        self._counted(ended)
 
     def _defer(self, lock: Lock, message: Stored) -> None:
-        assert self.store.defer(lock, Now.at(_NOW_MS))
+        ended = self.store.defer(lock, Now.at(_NOW_MS))
+        assert ended is not None
+        self._counted(ended)
         self.facts.append(f"+d{lock.id}")
+
+    def _counted(self, ended: EndedLock) -> None:
+        self.facts.append(f"+c{ended.id}/{ended.deliveries}")
+        if ended.deliveries > 1:
+            self.facts.append(f"-c{ended.id}/{ended.deliveries - 1}")
 
     def _bury(self, lock: Lock, message: Stored) -> None:
         """Dead-letter: out of one container and into another, or neither."""

@@ -173,7 +173,7 @@ def test_a_filter_that_fails_dead_letters_if_wanted(bus: Bus, topic: str) -> Non
         assert bus.collected(topic, name, 1) == ["five"]
 
 
-@declared.with_topic(subscription("s", max_delivery_count=1, lock_duration="PT30S"))
+@declared.with_topic(subscription("s", max_delivery_count=2, lock_duration="PT30S"))
 def test_a_subscription_settles_like_a_queue(bus: Bus, topic: str) -> None:
     bus.publish(topic, "complete", "defer", "abandon", "dead-letter")
     receiver = bus.subscriber(topic, "s")
@@ -182,6 +182,8 @@ def test_a_subscription_settles_like_a_queue(bus: Bus, topic: str) -> None:
     receiver.complete_message(complete)
     receiver.defer_message(defer)
     receiver.abandon_message(abandon)
+    (again,) = take(receiver, 1)
+    receiver.abandon_message(again)
     receiver.dead_letter_message(dead, reason="mine")
     (deferred,) = receiver.receive_deferred_messages(number(defer))
     receiver.complete_message(deferred)
