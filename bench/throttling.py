@@ -26,6 +26,8 @@ _CLIENTS = 8
 _OVERLOAD = 4
 # A little above what waits at full load, so that the overload is above it.
 _THRESHOLD = ("--throttle-pending", str(320 * 1024))
+# Off for development, unless it is asked for.
+_COMMIT = ("--throttle-commit", "0.25")
 _OFF = ("--throttle-pending", "0", "--throttle-lag", "0")
 # Of four shards, the first has a slow disk.
 _SHARDS = 4
@@ -100,7 +102,7 @@ def _partitioned(plan: Plan, number: int) -> float:
             twinbus(
                 folder,
                 queues=("plain", {"name": "parted", "enable_partitioning": True}),
-                options=("--faults", "--shards", str(_SHARDS)),
+                options=("--faults", "--shards", str(_SHARDS), *_COMMIT),
             ) as target,
             worker(target, folder / "flood.log", "bench.flood_worker") as flood,
         ):

@@ -106,7 +106,7 @@ def test_every_workload_is_tried() -> None:
 
 # Several Spark sessions start and drain, and each attack has a server of its own: too
 # long for every run of the tests.
-LONG = {"syphon": pytest.mark.campaign, "attacks": pytest.mark.campaign}
+LONG = dict.fromkeys(("syphon", "attacks", "throttling"), pytest.mark.campaign)
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import urllib.request
+from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from time import monotonic
 from urllib.error import HTTPError
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.pairing.real.site import Leftovers, RealPair, message
@@ -27,6 +30,14 @@ BUSY_SECONDS = 10
 LARGE = encode_message(b"x" * 200_000, {0: "flood"})
 # So many in a row make sure that the next one is denied, too.
 DENIED = 30
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[RealPair]:
+    """A primary that is throttled by its commits, which is off for development."""
+    pair = RealPair(tmp_path, "--throttle-commit", "0.25")
+    yield pair
+    pair.close()
 
 
 def flood(pair: RealPair, queue: str) -> int:

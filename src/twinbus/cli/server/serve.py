@@ -24,6 +24,7 @@ from twinbus.errors import ConfigError
 if TYPE_CHECKING:
     from twinbus.core.rights import JwtOptions
     from twinbus.server.broker.directory.config import NamespaceConfig
+    from twinbus.server.broker.load import Thresholds
     from twinbus.server.setup.server import Server, ServerOptions
     from twinbus.server.setup.supervised import Supervised
 
@@ -98,12 +99,13 @@ MessageRate = Annotated[
     typer.Option(min=1, help="Messages per second that a namespace accepts."),
 ]
 ThrottleCommit = Annotated[
-    float,
+    float | None,
     typer.Option(
         min=0,
         metavar="SECONDS",
         help="Deny sends above this commit latency: to entities that get more than "
-        "their share, and from four times this on to all; 0 for never.",
+        "their share, and from four times this on to all; 0 for never. Otherwise "
+        f"{limits.THROTTLE_COMMIT_SECONDS}, with --dev never.",
     ),
 ]
 ThrottlePending = Annotated[
@@ -113,9 +115,12 @@ ThrottlePending = Annotated[
     ),
 ]
 ThrottleLag = Annotated[
-    float,
+    float | None,
     typer.Option(
-        min=0, metavar="SECONDS", help="The same for the lag of the event loop."
+        min=0,
+        metavar="SECONDS",
+        help="The same for the lag of the event loop; otherwise "
+        f"{limits.THROTTLE_LAG_SECONDS}, with --dev never.",
     ),
 ]
 MemoryLimit = Annotated[
@@ -189,7 +194,7 @@ class ServeOptions:
     tls_hosts: list[str]
     message_rate: int | None
     # As `Thresholds` takes them.
-    throttle: tuple[Any, ...] = ()
+    throttle: tuple[Any, ...] = (None, limits.THROTTLE_PENDING_BYTES, None, None)
     reserve: int | None = None
     shards: int | None = None
     faults: bool = False
@@ -214,9 +219,9 @@ def serve(
     private_key: PrivateKeys = None,
     tls_host: TlsHosts = None,
     message_rate: MessageRate = None,
-    throttle_commit: ThrottleCommit = limits.THROTTLE_COMMIT_SECONDS,
+    throttle_commit: ThrottleCommit = None,
     throttle_pending: ThrottlePending = limits.THROTTLE_PENDING_BYTES,
-    throttle_lag: ThrottleLag = limits.THROTTLE_LAG_SECONDS,
+    throttle_lag: ThrottleLag = None,
     memory_limit: MemoryLimit = None,
     reserve: Reserve = None,
     shards: Shards = None,
@@ -274,10 +279,23 @@ def _start(given: ServeOptions, log_level: str, log_format: str) -> None:
     _run(options, supervised, about)
 
 
+def _thresholds(given: ServeOptions) -> Thresholds:
+    """From where on sends are denied; options come before what is the default."""
+    from twinbus.server.broker.load import Thresholds
+
+    default = Thresholds.by_default(dev=given.dev)
+    commit, pending, lag, memory = given.throttle
+    return Thresholds(
+        default.commit_seconds if commit is None else commit,
+        pending,
+        default.lag_seconds if lag is None else lag,
+        memory,
+    )
+
+
 def options_from(given: ServeOptions) -> ServerOptions:
     """What the server is asked to be; refuses options that contradict each other."""
     from twinbus.server.access.port import is_loopback
-    from twinbus.server.broker.load import Thresholds
     from twinbus.server.setup.certificates import TlsOptions
     from twinbus.server.setup.listener import ListenOptions
     from twinbus.server.setup.server import ServerOptions
@@ -311,7 +329,7 @@ def options_from(given: ServeOptions) -> ServerOptions:
         dev=given.dev,
         tls=TlsOptions(tuple(pairs), tuple(given.tls_hosts)),
         message_rate=given.message_rate,
-        throttle=Thresholds(*given.throttle),
+        throttle=_thresholds(given),
         reserve_bytes=reserve_bytes,
         shards=given.shards,
         faults=given.faults,

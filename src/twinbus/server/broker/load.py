@@ -38,6 +38,11 @@ class Thresholds:
     # Of the second level; None: a part of what the machine or container has.
     memory_bytes: int | None = None
 
+    @classmethod
+    def by_default(cls, *, dev: bool) -> Thresholds:
+        """Where none were chosen: for development, a slow machine denies nothing."""
+        return cls(commit_seconds=0, lag_seconds=0) if dev else cls()
+
 
 class Facet:
     """One measured value, and the level that it has reached."""

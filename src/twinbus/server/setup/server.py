@@ -72,7 +72,7 @@ class ServerOptions:
     # Messages per second of each namespace that its configuration does not limit.
     message_rate: int | None = None
     # From where on a part of a namespace denies sends because of load.
-    throttle: Thresholds = field(default_factory=Thresholds)
+    throttle: Thresholds | None = None
     # Whose bearer tokens are accepted, where the configuration does not say.
     jwt: JwtOptions | None = None
     # Whether `twinbus fault` may switch faults on.
@@ -103,7 +103,8 @@ class Server:
         self._connect = connect or _server_connection()
         self._tokens: dict[Host, BearerTokens] = {}
         self._memory = Ledger()
-        self._load = LoadWatch(options.throttle)
+        throttle = options.throttle or Thresholds.by_default(dev=options.dev)
+        self._load = LoadWatch(throttle)
         self._bound: dict[str, dict[str, socket.socket]] = {}
         self._entrances: list[Entrance] = []
         self._http: list[HttpServer] = []
