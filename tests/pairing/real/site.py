@@ -266,6 +266,10 @@ class Leftovers:
             for thread in set(threading.enumerate()) - self._threads
             if not thread.name.startswith("asyncio_")
         }
+        for thread in ours:
+            # One that has been told to end may need a moment for it.
+            await asyncio.to_thread(thread.join, PATIENCE_SECONDS)
+        ours = {thread for thread in ours if thread.is_alive()}
         assert not ours, ours
 
     async def __aenter__(self) -> Self:
