@@ -303,3 +303,19 @@ async def test_the_order_survives_a_restart(tmp_path: Path) -> None:
         await send(site, "a", "4")
         await site.settle()
         assert await site.bodies("a") == ["1", "2", "3", "4"]
+
+
+async def test_a_send_that_is_being_kept_is_not_overtaken(site: ShardedSite) -> None:
+    await fail(site)
+    store = site.hosts[1].namespace.store
+    store.rehearse(None)
+    assert await site.hosts[1].in_place(store.recover)
+    # Handed in while the shard is sick, and not kept yet when it is well.
+    first = asyncio.ensure_future(send(site, "a", "1"))
+    await asyncio.sleep(0)
+    site.hosts[1].resume()
+    second = asyncio.ensure_future(send(site, "a", "2"))
+    await asyncio.gather(first, second)
+    await site.settle()
+
+    assert await site.bodies("a") == ["1", "2"]

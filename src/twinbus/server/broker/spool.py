@@ -193,6 +193,9 @@ class ShardSpool:
             submission.reply.failed(through.fault)
             return
         self._handed_in += 1
+        # From now on what is sent to the entity comes behind this, also if the shard
+        # is well before it is kept.
+        self.spooled_bytes[send.entity.key] += 0
         submission.reply = _SpoolReply(self, submission.reply)
         submission.command = SpoolSend(send, self)
         through.queue(submission)
