@@ -16,7 +16,7 @@ import pytest
 from tests.cli.run import Run, served
 from twinbus.cli.server.serve import ServeOptions, options_from
 from twinbus.errors import ConfigError
-from twinbus.server.broker.load import Thresholds
+from twinbus.server.broker.load.facets import Thresholds
 
 FREE = ("--amqp-port", "0", "--http-port", "0")
 CONFIG = """

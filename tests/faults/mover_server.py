@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from itertools import count
 
 from twinbus.cli.main import main
-from twinbus.server.broker import mover, parcels
+from twinbus.server.broker.crossing import mover, parcels
+from twinbus.server.broker.crossing.outbox import ApplyPosted, TakePosted
 from twinbus.server.broker.namespace import Namespace
-from twinbus.server.broker.outbox import ApplyPosted, TakePosted
 from twinbus.server.broker.turn import Turn
 from twinbus.store.base import Posted
 

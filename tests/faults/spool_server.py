@@ -16,11 +16,11 @@ from tests.faults.mover_server import Apply, Death, Take
 from twinbus import limits
 from twinbus.cli.main import main
 from twinbus.errors import StoreFault, TwinbusError
-from twinbus.server.broker import mover, spool
 from twinbus.server.broker.commands import Send
+from twinbus.server.broker.crossing import mover, spool
+from twinbus.server.broker.crossing.spool import ShardSpool, SpoolSend, SpoolState
 from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.namespace import Namespace
-from twinbus.server.broker.spool import ShardSpool, SpoolSend, SpoolState
 from twinbus.server.broker.submissions import UNHEARD, Submission
 from twinbus.server.broker.turn import Turn
 from twinbus.server.setup import namespaces

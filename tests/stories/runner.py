@@ -28,10 +28,10 @@ from twinbus.core.filters import CorrelationFilter, SqlFilter, SqlRuleAction
 from twinbus.core.names import EntityPath, parse_address
 from twinbus.core.rule import RuleDescription
 from twinbus.errors import TwinbusError
+from twinbus.server.broker.crossing.outbox import ApplyPosted, TakePosted
 from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.directory.shards import Shards
 from twinbus.server.broker.namespace import Namespace
-from twinbus.server.broker.outbox import ApplyPosted, TakePosted
 from twinbus.server.broker.turn import Turn
 from twinbus.store.base import Lock, SessionGrant, Store, Stored, shard_of_nonce
 from twinbus.store.opening import open_store

@@ -14,7 +14,7 @@ from twinbus.core.entity import QueueDescription
 from twinbus.core.sas import DEV_KEY_NAME, DEV_KEY_TEXT
 from twinbus.errors import StoreFault
 from twinbus.server.broker.directory.config import NamespaceConfig
-from twinbus.server.broker.load import FULL
+from twinbus.server.broker.load.facets import FULL
 from twinbus.wire.events import Detached
 from twinbus.wire.performatives import Rejected
 

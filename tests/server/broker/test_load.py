@@ -8,7 +8,7 @@ from twinbus import limits
 from twinbus.core.entity import QueueDescription
 from twinbus.server.broker.commands import Send
 from twinbus.server.broker.directory.entity import Entity
-from twinbus.server.broker.load import (
+from twinbus.server.broker.load.facets import (
     FREE,
     FULL,
     SHARED,

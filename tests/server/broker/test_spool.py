@@ -15,8 +15,8 @@ from twinbus.core.entity import QueueDescription
 from twinbus.core.names import EntityPath
 from twinbus.errors import QuotaExceeded, SpoolFull, StorageFull, StoreFault
 from twinbus.server.broker.commands import Send
+from twinbus.server.broker.crossing.spool import SpoolState
 from twinbus.server.broker.namespace import Namespace
-from twinbus.server.broker.spool import SpoolState
 from twinbus.server.broker.turn import Turn
 from twinbus.store.base import DiskFault
 from twinbus.wire.message import sections

@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from tests.server.http.rest_site import KEY, RestSite, serving, signed
 from twinbus.errors import StoreFault, Unauthorized
-from twinbus.server.broker.counters import Histogram
+from twinbus.server.broker.load.counters import Histogram
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
 from twinbus.server.http import metrics

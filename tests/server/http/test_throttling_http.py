@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.server.http.rest_site import RestSite, serving
 from twinbus.errors import StoreFault
-from twinbus.server.broker.load import FULL, Facet, Load
+from twinbus.server.broker.load.facets import FULL, Facet, Load
 
 MIB = 1 << 20
 FULL_TEXT = "memory is 2.0 MiB, with a limit of 1.0 MiB"

@@ -10,7 +10,7 @@ import pytest
 
 from twinbus.clock import ManualClock
 from twinbus.server.broker.host import Host
-from twinbus.server.broker.load import FREE, FULL, SHARED, Thresholds
+from twinbus.server.broker.load.facets import FREE, FULL, SHARED, Thresholds
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.setup.load_watch import LoadWatch, available_bytes, resident_bytes
 from twinbus.store.opening import open_store

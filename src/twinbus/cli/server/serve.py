@@ -24,7 +24,7 @@ from twinbus.errors import ConfigError
 if TYPE_CHECKING:
     from twinbus.core.rights import JwtOptions
     from twinbus.server.broker.directory.config import NamespaceConfig
-    from twinbus.server.broker.load import Thresholds
+    from twinbus.server.broker.load.facets import Thresholds
     from twinbus.server.setup.server import Server, ServerOptions
     from twinbus.server.setup.supervised import Supervised
 
@@ -281,7 +281,7 @@ def _start(given: ServeOptions, log_level: str, log_format: str) -> None:
 
 def _thresholds(given: ServeOptions) -> Thresholds:
     """From where on sends are denied; options come before what is the default."""
-    from twinbus.server.broker.load import Thresholds
+    from twinbus.server.broker.load.facets import Thresholds
 
     default = Thresholds.by_default(dev=given.dev)
     commit, pending, lag, memory = given.throttle

@@ -24,9 +24,9 @@ from twinbus.server.amqp.replies import ReplyNode
 from twinbus.server.amqp.requests import ManagementNode
 from twinbus.server.amqp.sending import SendNode
 from twinbus.server.amqp.sessions import SessionWait, session_name, wants_session
-from twinbus.server.broker.admission import check_receiver
 from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.directory.placement import get_entity
+from twinbus.server.broker.load.admission import check_receiver
 from twinbus.wire.events import Delivered
 from twinbus.wire.link import Link
 from twinbus.wire.performatives import Attach, Coordinator, Source, Target

@@ -20,9 +20,9 @@ from twinbus.server.amqp.receiving import ReceiveNode
 from twinbus.server.amqp.replies import rejected
 from twinbus.server.amqp.sending import SendNode
 from twinbus.server.amqp.sessions import SessionWait
-from twinbus.server.broker.admission import would_deny
 from twinbus.server.broker.commands import MessageWant, SharedCredit, TakenMessages
 from twinbus.server.broker.directory.entity import Entity
+from twinbus.server.broker.load.admission import would_deny
 from twinbus.server.broker.routing import fragment_key
 from twinbus.store.base import Lock, shard_of_nonce
 from twinbus.wire.events import Delivered, Disposed, Unsettled

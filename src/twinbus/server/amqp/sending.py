@@ -14,9 +14,9 @@ from twinbus import limits
 from twinbus.errors import DecodeError, MessageTooLarge, TwinbusError
 from twinbus.server.amqp.node import Node
 from twinbus.server.amqp.replies import rejected
-from twinbus.server.broker.admission import send_denial
 from twinbus.server.broker.commands import Send
 from twinbus.server.broker.directory.entity import Entity
+from twinbus.server.broker.load.admission import send_denial
 from twinbus.server.broker.submissions import Submission
 from twinbus.wire.events import Delivered
 from twinbus.wire.link import Link, LinkState

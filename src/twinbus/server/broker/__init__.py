@@ -3,12 +3,11 @@
 Read `host.py` (collect, commit, hand out), `submissions.py` (the order of commands),
 `turn.py` (a turn as a function), `commands.py` (what surfaces hand in), `namespace.py`
 (the rules), `tick.py` (what time does), `routing.py` (where a message goes) and
-`letter.py` (a message on its way); `parcels.py`, `outbox.py` and `mover.py` (what goes
-from one shard to another), `spool.py` and `recovery.py` (a shard that is sick); then
-`directory/` (what exists and where), `clients.py` (what is told to clients), `undo.py`
-(changes in memory that can be undone), `namespace_clock.py` (time over restarts),
-`load.py` and `admission.py` (what is measured, and which requests are denied because of
-it), `throttle.py` (rates), `counters.py` and `faults.py` (what is rehearsed).
-`lock_tokens.py` and `rendering.py` say how locks and kept messages look outside,
-`answers.py` how errors are told. Must not know links, connections or HTTP.
+`letter.py` (a message on its way); then `directory/` (what exists and where),
+`crossing/` (what goes from one shard to another, and a shard that is sick), `load/`
+(what is measured, and which requests are denied because of it), `clients.py` (what is
+told to clients), `undo.py` (changes in memory that can be undone),
+`namespace_clock.py` (time over restarts) and `faults.py` (what is rehearsed). `lock_tokens.py` and `rendering.py`
+say how locks and kept messages look outside, `answers.py` how errors are told. Must not
+know links, connections or HTTP.
 """

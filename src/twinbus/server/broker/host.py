@@ -36,14 +36,14 @@ from twinbus.server.broker.clients import (
     SessionHolder,
 )
 from twinbus.server.broker.commands import Send
-from twinbus.server.broker.counters import COMMANDS, SECONDS, Histogram
+from twinbus.server.broker.crossing.mover import Mover
+from twinbus.server.broker.crossing.recovery import Recovery
+from twinbus.server.broker.crossing.spool import ShardSpool
 from twinbus.server.broker.faults import Faults
-from twinbus.server.broker.load import Load
-from twinbus.server.broker.mover import Mover
+from twinbus.server.broker.load.counters import COMMANDS, SECONDS, Histogram
+from twinbus.server.broker.load.facets import Load
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.namespace_clock import NamespaceClock
-from twinbus.server.broker.recovery import Recovery
-from twinbus.server.broker.spool import ShardSpool
 from twinbus.server.broker.submissions import (
     UNHEARD,
     Awaited,

@@ -34,7 +34,7 @@ from twinbus.errors import (
     StorageFull,
     StoreFault,
 )
-from twinbus.server.broker import parcels
+from twinbus.server.broker.crossing import parcels
 from twinbus.server.broker.directory import keys
 from twinbus.server.broker.directory.config import NamespaceConfig
 from twinbus.server.broker.directory.entities import Entities
@@ -42,8 +42,8 @@ from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.directory.shards import Shards
 from twinbus.server.broker.faults import Faults
 from twinbus.server.broker.letter import Letter
+from twinbus.server.broker.load.throttle import Bucket
 from twinbus.server.broker.routing import Router, error_text, expiry
-from twinbus.server.broker.throttle import Bucket
 from twinbus.server.broker.tick import Ticker
 from twinbus.server.broker.turn import Turn
 from twinbus.server.broker.undo import TurnPart, UndoLog

@@ -21,10 +21,10 @@ from typing import Any
 from twinbus import limits
 from twinbus.core.filters import Budget
 from twinbus.errors import FilterError, PeerError, StoreFault, TwinbusError
+from twinbus.server.broker.crossing.parcels import LETTER, Route, pack_letter
 from twinbus.server.broker.directory.entities import Entities
 from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.letter import Letter, LetterView
-from twinbus.server.broker.parcels import LETTER, Route, pack_letter
 from twinbus.server.broker.turn import Turn
 from twinbus.server.broker.undo import UndoLog
 from twinbus.store.base import (

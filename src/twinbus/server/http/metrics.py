@@ -29,10 +29,10 @@ from twinbus.core.names import EntityPath, SubQueue
 from twinbus.core.rights import Operation
 from twinbus.errors import StoreFault, Unauthorized
 from twinbus.server.access.port import NamespacePort, is_loopback
-from twinbus.server.broker.counters import Histogram
 from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.directory.placement import hosts_of
 from twinbus.server.broker.host import Host
+from twinbus.server.broker.load.counters import Histogram
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
 from twinbus.server.http.auth import Asked, admitted

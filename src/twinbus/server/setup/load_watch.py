@@ -2,7 +2,7 @@
 
 Owns the timer, and the two facets of a process: how late the timer fires, which is what
 every client waits beside its own work, and the memory that the process has. Each look
-also lets all shards find their level (`broker/load.py`).
+also lets all shards find their level (`broker/load/facets.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from twinbus import limits
 from twinbus.server.broker.host import Host
-from twinbus.server.broker.load import Facet, Load, Thresholds
+from twinbus.server.broker.load.facets import Facet, Load, Thresholds
 
 log = logging.getLogger("twinbus.load")
 

@@ -18,15 +18,15 @@ from twinbus import limits
 from twinbus.clock import Clock, Now
 from twinbus.core import names
 from twinbus.errors import ConfigError, ShardAway, StoreFault, TwinbusError
+from twinbus.server.broker.crossing.mover import Mover
+from twinbus.server.broker.crossing.outbox import compare
+from twinbus.server.broker.crossing.spool import ShardSpool
 from twinbus.server.broker.directory import keys
 from twinbus.server.broker.directory.config import NamespaceConfig
 from twinbus.server.broker.directory.provision import bring_up, create_missing, plan
 from twinbus.server.broker.directory.shards import Shards
 from twinbus.server.broker.host import Host
-from twinbus.server.broker.mover import Mover
 from twinbus.server.broker.namespace import Namespace
-from twinbus.server.broker.outbox import compare
-from twinbus.server.broker.spool import ShardSpool
 from twinbus.server.broker.turn import Turn
 from twinbus.store.base import EntityRow, Store
 from twinbus.store.shards import OpenedShard, open_shards

@@ -33,7 +33,7 @@ from twinbus.server.broker.directory import keys
 from twinbus.server.broker.directory.config import NamespaceConfig
 from twinbus.server.broker.faults import Faults
 from twinbus.server.broker.host import Host
-from twinbus.server.broker.load import Thresholds
+from twinbus.server.broker.load.facets import Thresholds
 from twinbus.server.setup import listener
 from twinbus.server.setup.listener import ListenOptions
 from twinbus.server.setup.load_watch import LoadWatch

@@ -21,10 +21,10 @@ from twinbus import limits
 from twinbus.core.names import SubQueue
 from twinbus.errors import TwinbusError
 from twinbus.server.access.port import NamespacePort
-from twinbus.server.broker.counters import Histogram
 from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.directory.placement import hosts_of
 from twinbus.server.broker.host import Host
+from twinbus.server.broker.load.counters import Histogram
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
 from twinbus.server.setup.black_box import time_text

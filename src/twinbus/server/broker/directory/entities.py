@@ -30,9 +30,9 @@ from twinbus.errors import (
     EntityExists,
     EntityNotFound,
 )
-from twinbus.server.broker import parcels
+from twinbus.server.broker.crossing import parcels
 from twinbus.server.broker.directory.entity import Entity, Rule, rules_of_description
-from twinbus.server.broker.throttle import Bucket
+from twinbus.server.broker.load.throttle import Bucket
 from twinbus.server.broker.turn import Turn
 from twinbus.server.broker.undo import UndoLog
 from twinbus.store.base import (

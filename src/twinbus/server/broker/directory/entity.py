@@ -21,7 +21,7 @@ from twinbus.core.filters import Action, Filter, compile_action, compile_filter
 from twinbus.core.names import EntityPath, SubQueue
 from twinbus.core.rights import AuthorizationRule
 from twinbus.core.rule import RuleDescription
-from twinbus.server.broker.throttle import Bucket
+from twinbus.server.broker.load.throttle import Bucket
 from twinbus.server.broker.undo import UndoLog
 from twinbus.store.base import DEAD_LETTER, TRANSFER_DEAD_LETTER
 
@@ -92,7 +92,7 @@ class Entity:
     dead_lettered: int = 0
     expired: int = 0
     throttled: int = 0
-    # Sends that were denied because of load, by facet (`load.py`).
+    # Sends that were denied because of load, by facet (`load/facets.py`).
     denied: dict[str, int] = field(default_factory=dict)
     # Messages on which a rule failed.
     unfiltered: int = 0

@@ -37,7 +37,6 @@ from twinbus.errors import (
 )
 from twinbus.server.access.port import NamespacePort
 from twinbus.server.broker import answers
-from twinbus.server.broker.admission import check_receiver, send_denial
 from twinbus.server.broker.commands import Send
 from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.directory.placement import (
@@ -47,6 +46,7 @@ from twinbus.server.broker.directory.placement import (
     watch_rules,
 )
 from twinbus.server.broker.host import Host
+from twinbus.server.broker.load.admission import check_receiver, send_denial
 from twinbus.server.broker.lock_tokens import lock_of, uuid_of
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.routing import fragment_key

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from twinbus import limits
 from twinbus.errors import ConfigError, StoreFault
-from twinbus.server.broker.outbox import compare
+from twinbus.server.broker.crossing.outbox import compare
 from twinbus.store.base import PROBE, Record, Store, id_of
 
 if TYPE_CHECKING:

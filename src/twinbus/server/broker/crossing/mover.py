@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from twinbus.errors import StoreFault, TwinbusError
-from twinbus.server.broker.outbox import ApplyPosted, TakePosted, check_numbers
+from twinbus.server.broker.crossing.outbox import ApplyPosted, TakePosted, check_numbers
 
 if TYPE_CHECKING:
     from twinbus.server.broker.host import Host

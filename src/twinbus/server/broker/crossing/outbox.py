@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 from twinbus import limits
 from twinbus.errors import StoreFault
-from twinbus.server.broker import parcels
+from twinbus.server.broker.crossing import parcels
+from twinbus.server.broker.crossing.parcels import Route
 from twinbus.server.broker.letter import Letter
-from twinbus.server.broker.parcels import Route
 from twinbus.server.broker.routing import error_text
 from twinbus.server.broker.turn import Turn
 from twinbus.store.base import PROBE, OutboxCounts, Posted, id_of
