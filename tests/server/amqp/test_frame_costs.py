@@ -260,7 +260,7 @@ async def test_a_disposition_over_many_deliveries_is_divided(
 
     client.say()
 
-    commands: list[Any] = [each.command for each in server.host._pending]
+    commands: list[Any] = [each.command for each in server.host.pending]
     counts = [sum(len(locks) for _, locks in each.items) for each in commands]
     assert max(counts) == most
     assert sum(counts) == 1200

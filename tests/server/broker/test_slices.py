@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -24,7 +24,13 @@ from twinbus.server.broker.commands import Send
 from twinbus.server.broker.directory import maintenance
 from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.namespace import Namespace
-from twinbus.server.broker.submissions import UNHEARD, Submission, in_fair_order
+from twinbus.server.broker.submissions import (
+    UNHEARD,
+    CommandOwner,
+    Submission,
+    Waiting,
+    in_fair_order,
+)
 from twinbus.server.broker.turn import Command, Turn, TurnOutcome, Work, run
 from twinbus.store.base import Record, Stored
 from twinbus.store.opening import open_store
@@ -449,15 +455,103 @@ def test_commands_that_do_not_fit_wait_for_the_next_turn() -> None:
     assert outcome.answers == [{}, {}]
 
 
-def test_one_command_of_each_client_comes_first() -> None:
-    def submitted(owner: object | None, name: str) -> Submission:
-        return Submission(lambda _namespace, _turn: name, UNHEARD, 0, owner)
+class _Client:
+    """Who owns commands (`submissions.Owner`)."""
 
-    busy, calm = object(), object()
-    waiting = [submitted(busy, f"busy {number}") for number in range(3)]
-    waiting += [submitted(calm, "calm"), submitted(None, "alone")]
+    costly = False
+
+
+def _submitted(owner: CommandOwner | None, name: str) -> Submission:
+    return Submission(lambda _namespace, _turn: name, UNHEARD, 0, owner)
+
+
+def _names(submissions: Sequence[Submission]) -> list[str]:
+    return [each.command(Site(None).namespace, _turn()) for each in submissions]
+
+
+def _outcome(*costs: int, tick_again: bool = False) -> TurnOutcome:
+    return TurnOutcome([None for _ in costs], [*costs], [], _turn(), tick_again, None)
+
+
+def test_one_command_of_each_client_comes_first() -> None:
+    busy, calm = _Client(), _Client()
+    waiting = [_submitted(busy, f"busy {number}") for number in range(3)]
+    waiting += [_submitted(calm, "calm"), _submitted(None, "alone")]
 
     ordered = in_fair_order(waiting)
 
-    names = [each.command(Site(None).namespace, _turn()) for each in ordered]
-    assert names == ["busy 0", "calm", "alone", "busy 1", "busy 2"]
+    assert _names(ordered) == ["busy 0", "calm", "alone", "busy 1", "busy 2"]
+
+
+def _waiting(*submissions: Submission) -> Waiting:
+    waiting = Waiting()
+    for each in submissions:
+        waiting.add(each)
+    return waiting
+
+
+def test_a_costly_command_waits_in_every_second_turn() -> None:
+    costly, calm = _Client(), _Client()
+    waiting = _waiting(_submitted(costly, "costly"), _submitted(calm, "calm"))
+    taken = waiting.take()
+    waiting.note(taken, _outcome(limits.COSTLY_WORK, 1))
+    waiting.put_back(taken)
+
+    turns = []
+    for _ in range(4):
+        taken = waiting.take()
+        turns.append(_names(taken))
+        waiting.put_back(taken)
+
+    assert turns == [["calm"], ["calm", "costly"], ["calm"], ["calm", "costly"]]
+
+
+def test_a_costly_client_alone_has_every_turn() -> None:
+    costly = _Client()
+    costly.costly = True
+    waiting = _waiting(_submitted(costly, "first"), _submitted(costly, "second"))
+
+    turns = []
+    for _ in range(3):
+        taken = waiting.take()
+        turns.append(_names(taken))
+        waiting.put_back(taken)
+
+    assert turns == [["first", "second"]] * 3
+
+
+def test_a_client_is_no_longer_costly_after_a_cheap_command() -> None:
+    client = _Client()
+    client.costly = True
+    waiting = _waiting(_submitted(client, "cheap"))
+
+    waiting.note(waiting.take(), _outcome(1))
+
+    assert client.costly is False
+
+
+def test_what_time_left_over_waits_in_every_second_turn() -> None:
+    waiting = Waiting()
+    waiting.note(waiting.take(), _outcome(tick_again=True))
+
+    quick = []
+    for _ in range(4):
+        waiting.add(_submitted(_Client(), "calm"))
+        taken = waiting.take()
+        quick.append(waiting.is_quick)
+        waiting.note(taken, _outcome(1, tick_again=not waiting.is_quick))
+
+    assert quick == [True, False, True, False]
+
+
+def test_bytes_that_wait_are_counted_for_commands_that_are_left_out() -> None:
+    costly = _Client()
+    costly.costly = True
+    waiting = _waiting(
+        Submission(lambda _namespace, _turn: None, UNHEARD, 100, costly),
+        Submission(lambda _namespace, _turn: None, UNHEARD, 10, None),
+    )
+
+    waiting.take()
+
+    assert waiting.size_bytes == 100

@@ -75,6 +75,8 @@ class ServerConnection(asyncio.Protocol):
         self.engine = Engine(server=True, container_id=port.host.namespace.name)
         self.claims = Claims(self)
         self.transactions = Transactions(self)
+        # Whether its last command took a large part of a turn (`submissions.Owner`).
+        self.costly = False
         # The peer does not read what it is sent.
         self.congested = False
         # Whether messages are taken for the client; shared with turns.

@@ -7,7 +7,7 @@ Read `host.py` (collect, commit, hand out), `submissions.py` (the order of comma
 `crossing/` (what goes from one shard to another, and a shard that is sick), `load/`
 (what is measured, and which requests are denied because of it), `clients.py` (what is
 told to clients), `undo.py` (changes in memory that can be undone),
-`namespace_clock.py` (time over restarts) and `faults.py` (what is rehearsed). `lock_tokens.py` and `rendering.py`
-say how locks and kept messages look outside, `answers.py` how errors are told. Must not
-know links, connections or HTTP.
+`namespace_clock.py` (time over restarts) and `faults.py` (what is rehearsed).
+`lock_tokens.py` and `rendering.py` say how locks and kept messages look outside,
+`answers.py` how errors are told. Must not know links, connections or HTTP.
 """

@@ -47,9 +47,10 @@ from twinbus.server.broker.namespace_clock import NamespaceClock
 from twinbus.server.broker.submissions import (
     UNHEARD,
     Awaited,
+    CommandOwner,
     Reply,
     Submission,
-    in_fair_order,
+    Waiting,
 )
 from twinbus.server.broker.turn import (
     Command,
@@ -90,7 +91,8 @@ class Host:
         self.clock = NamespaceClock(clock, namespace.store, namespace.name)
         # What tokens end by. Where a test moves the clock, clients do not know of it.
         self.token_clock = clock
-        self.pending_bytes = self.turns = 0
+        self.turns = 0
+        self.pending = Waiting()
         # When time has something to do next, as the last turn found.
         self.next_tick_ms: int | None = None
         # Called when the last of too many waiting commands is gone.
@@ -107,7 +109,6 @@ class Host:
         self.claim_holders: set[ClaimHolder] = set()
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, f"commit-{namespace.name}")
-        self._pending: list[Submission] = []
         # Those that wait for a rehearsed fault, which is all of their waiting.
         self._delayed: dict[Submission, asyncio.TimerHandle] = {}
         self._consumers: dict[int, Consumer] = {}
@@ -156,7 +157,7 @@ class Host:
         command: Command[T],
         reply: Reply[T],
         size_bytes: int = 0,
-        owner: object | None = None,
+        owner: CommandOwner | None = None,
     ) -> Submission:
         """Hand in a command of a client; its reply is told how it ended."""
         submission = Submission(command, reply, size_bytes, owner)
@@ -183,8 +184,7 @@ class Host:
         """Let the next turn have a command."""
         submission.host = self
         self._delayed.pop(submission, None)
-        self._pending.append(submission)
-        self.pending_bytes += submission.size_bytes
+        self.pending.add(submission)
         self.wake()
 
     def _delay_seconds(self, command: Command[Any]) -> float:
@@ -203,12 +203,12 @@ class Host:
         """A command that waits has taken more in."""
         submission.size_bytes += size_bytes
         if submission.host is not None:
-            submission.host.pending_bytes += size_bytes
+            submission.host.pending.size_bytes += size_bytes
 
     @property
     def crowded(self) -> bool:
         """Whether so much waits that no more should be read."""
-        return self.pending_bytes > limits.PENDING_BYTES_MAX
+        return self.pending.size_bytes > limits.PENDING_BYTES_MAX
 
     # -- consumers ---------------------------------------------------------------------
 
@@ -286,9 +286,8 @@ class Host:
         if self._turn is not None:
             await self._turn
         await self._recovery.close()
-        for submission in self._pending:
+        for submission in self.pending.take_all():
             submission.reply.failed(StoreFault("The server is shutting down."))
-        self._pending = []
         await self.in_place(self.namespace.store.close)
         self._thread.shutdown()
 
@@ -337,11 +336,14 @@ class Host:
         self._tell_room()
 
     def _collect(self) -> tuple[list[Submission], Work]:
-        submissions, self._pending = in_fair_order(self._pending), []
+        waited_bytes = self.pending.size_bytes
+        submissions = self.pending.take()
         to_serve, self._to_serve = self._to_serve, {}
-        tick, self._tick_due = self._tick_due, False
-        self.load.took(submissions, self.pending_bytes)
-        self.pending_bytes = 0
+        self.load.took(submissions, waited_bytes - self.pending.size_bytes)
+        is_due, is_quick = self._tick_due, self.pending.is_quick
+        tick, self._tick_due = is_due and not is_quick, is_due and is_quick
+        if is_quick:
+            self.wake()
         self.turns += 1
         self.turn_commands.observe(len(submissions))
         for submission in submissions:
@@ -405,6 +407,7 @@ class Host:
         self.namespace.undo_log.clear()
         self.next_tick_ms = outcome.next_tick_ms
         self._tell_quarantined()
+        self.pending.note(submissions, outcome)
         self._put_back(submissions[len(outcome.answers) :])
         for submission, answer in zip(submissions, outcome.answers, strict=False):
             self._answer(submission, answer)
@@ -431,8 +434,7 @@ class Host:
         """These did not fit into the turn: they come first in the next one."""
         submissions = [each for each in submissions if not each.answered]
         if submissions:
-            self._pending[:0] = submissions
-            self.pending_bytes += sum(each.size_bytes for each in submissions)
+            self.pending.put_back(submissions)
             self.wake()
 
     def _tell_quarantined(self) -> None:
@@ -579,11 +581,9 @@ class Host:
         self.namespace.is_stopped = True
         if self.spool is not None:
             self.spool.begin()
-        pending, self._pending = self._pending, []
-        self.pending_bytes = 0
         for submission in submissions:
             self._answer(submission, fault)
-        for submission in pending:
+        for submission in self.pending.take_all():
             if self.spool is None or not self.spool.takes_over(submission):
                 submission.taken = True
                 self._answer(submission, fault)

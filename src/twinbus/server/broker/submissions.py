@@ -1,17 +1,19 @@
 """Commands that wait for their turn, who hears of them, and which come first.
 
 Owns the order: one of each client before a second one of any, so that a client with
-many commands lets the others pass. Those of one client stay in their order.
+many commands lets the others pass. A client with costly commands lets them pass in
+every second turn. Those of one client stay in their order.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from twinbus import limits
 from twinbus.errors import TwinbusError
-from twinbus.server.broker.turn import Command
+from twinbus.server.broker.turn import Command, TurnOutcome
 
 if TYPE_CHECKING:
     from twinbus.server.broker.host import Host
@@ -28,6 +30,13 @@ class Reply(Protocol[T_contra]):
 
     def failed(self, error: TwinbusError) -> None:
         """It did not happen."""
+
+
+class CommandOwner(Protocol):
+    """A client, to which all commands of its connection belong."""
+
+    # Whether its last command took a large part of a turn.
+    costly: bool
 
 
 class Submission:
@@ -48,7 +57,7 @@ class Submission:
         command: Command[Any],
         reply: Reply[Any],
         size_bytes: int,
-        owner: object | None,
+        owner: CommandOwner | None,
     ) -> None:
         self.command = command
         self.reply = reply
@@ -62,6 +71,63 @@ class Submission:
         self.answered = False
         # Where it waits.
         self.host: Host | None = None
+
+
+class Waiting:
+    """The commands that wait, and which of them the next turn takes.
+
+    Costly commands, and what time has left over, are left out of every second turn if
+    there is anything else to do. So another client waits for one of them, and not for
+    a second one in the turn that has its own command.
+    """
+
+    def __init__(self) -> None:
+        # How much memory they hold.
+        self.size_bytes = 0
+        # Whether the turn in hand leaves out what is costly.
+        self.is_quick = False
+        self._submissions: list[Submission] = []
+        self._tick_again = False
+
+    def __iter__(self) -> Iterator[Submission]:
+        return iter(self._submissions)
+
+    def add(self, submission: Submission) -> None:
+        """One more."""
+        self._submissions.append(submission)
+        self.size_bytes += submission.size_bytes
+
+    def put_back(self, submissions: Sequence[Submission]) -> None:
+        """These did not fit into the turn: they come first in the next one."""
+        self._submissions[:0] = submissions
+        self.size_bytes += sum(each.size_bytes for each in submissions)
+
+    def take_all(self) -> list[Submission]:
+        """Take all, as they came."""
+        taken, self._submissions = self._submissions, []
+        self.size_bytes = 0
+        return taken
+
+    def take(self) -> list[Submission]:
+        """Take those that are in the next turn, in their order."""
+        waiting = self.take_all()
+        costly = [each for each in waiting if each.owner and each.owner.costly]
+        is_mixed = len(costly) < len(waiting) and (bool(costly) or self._tick_again)
+        self.is_quick = is_mixed and not self.is_quick
+        if self.is_quick and costly:
+            self.put_back(costly)
+            waiting = [
+                each for each in waiting if not (each.owner and each.owner.costly)
+            ]
+        return in_fair_order(waiting)
+
+    def note(self, submissions: Sequence[Submission], outcome: TurnOutcome) -> None:
+        """See what the commands of a turn have cost."""
+        if not self.is_quick:
+            self._tick_again = outcome.tick_again
+        for submission, cost in zip(submissions, outcome.costs, strict=False):
+            if submission.owner is not None:
+                submission.owner.costly = cost >= limits.COSTLY_WORK
 
 
 def in_fair_order(waiting: Sequence[Submission]) -> list[Submission]:

@@ -141,6 +141,8 @@ class TurnOutcome:
     # One for each command: its result, or the error that it is refused with. Those for
     # which there was no room in the turn have none.
     answers: list[Any]
+    # The work of each command that has an answer.
+    costs: list[int]
     deliveries: list[tuple[Want, Taken]]
     effects: Turn
     # Whether time has more to do at once, and the steady time when it has more to do.
@@ -151,12 +153,14 @@ class TurnOutcome:
 def run(namespace: Namespace, work: Work) -> TurnOutcome:
     """Apply the commands, look at time, and serve the wants of what is ready."""
     turn = Turn(work.now)
-    answers = []
+    answers, costs = [], []
     for command in work.commands:
-        if turn.is_full:
+        left = turn.left
+        if left <= 0:
             break
         turn.left -= 1
         answers.append(_apply(command, namespace, turn))
+        costs.append(left - turn.left)
     turn.left = limits.TURN_WORK_MAX
     # What a deleted entity holds goes with the next look at the time.
     tick_again = bool(namespace.entities.retired)
@@ -166,7 +170,7 @@ def run(namespace: Namespace, work: Work) -> TurnOutcome:
     deliveries = _serve(namespace, work, turn)
     wait_ms = namespace.store.next_wait_ms(work.now)
     next_tick_ms = None if wait_ms is None else work.now.steady_ms + wait_ms
-    return TurnOutcome(answers, deliveries, turn, tick_again, next_tick_ms)
+    return TurnOutcome(answers, costs, deliveries, turn, tick_again, next_tick_ms)
 
 
 def _apply(command: Command[Any], namespace: Namespace, turn: Turn) -> Any:

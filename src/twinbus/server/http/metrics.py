@@ -155,7 +155,7 @@ class ShardFigures:
         store, spool = host.namespace.store, host.spool
         return cls(
             len(host.namespace.entities),
-            host.pending_bytes,
+            host.pending.size_bytes,
             store.quarantined(),
             host.fault is None,
             sum(each.rows for each in store.outbox().values()),

@@ -94,7 +94,7 @@ class LoadWatch:
         self._late_before = late_seconds
         self._memory.set(memory_bytes, now_ms)
         for host in self._hosts:
-            host.load.look(now_ms, host.pending_bytes)
+            host.load.look(now_ms, host.pending.size_bytes)
             self._tell(host)
 
     def _tell(self, host: Host) -> None:

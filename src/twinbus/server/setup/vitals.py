@@ -129,7 +129,7 @@ def _figures(port: NamespacePort) -> dict[str, Any]:
 
 def _shard(host: Host) -> dict[str, Any]:
     return {
-        "pending_bytes": host.pending_bytes,
+        "pending_bytes": host.pending.size_bytes,
         "fault": host.fault.text if host.fault else None,
         "defects": dict(host.namespace.defects),
         "turns": host.turns,

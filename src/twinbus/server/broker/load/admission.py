@@ -24,12 +24,12 @@ def send_denial(host: Host, entity: Entity, size_bytes: int) -> BusyError | None
     """Why a send is denied; None if it is let in."""
     if _is_sick(host):
         return None
-    return host.load.deny(entity, size_bytes, host.pending_bytes)
+    return host.load.deny(entity, size_bytes, host.pending.size_bytes)
 
 
 def would_deny(host: Host, entity: Entity) -> bool:
     """Whether a send would be denied; counts nothing."""
-    return not _is_sick(host) and host.load.denies(entity, host.pending_bytes)
+    return not _is_sick(host) and host.load.denies(entity, host.pending.size_bytes)
 
 
 def check_receiver(hosts: Iterable[Host]) -> None:

@@ -155,7 +155,9 @@ class RestExchange(Exchange):
         denials = [send_denial(host, each, 0) for host, each in places]
         if all(denial is not None for denial in denials):
             raise denials[0] or BusyError()
-        await _room(min((host for host, _ in places), key=lambda h: h.pending_bytes))
+        await _room(
+            min((host for host, _ in places), key=lambda h: h.pending.size_bytes)
+        )
         body = await self._body(entity)
         content_type = self.request.headers.get("content-type", "")
         if content_type.partition(";")[0].strip().lower() == BATCH_TYPE:
