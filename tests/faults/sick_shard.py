@@ -38,8 +38,8 @@ QUEUES = ("well", "a", "beside", "b", "between", "probed")
 # Clients that wait so long have waited in vain.
 _WAIT_SECONDS_MAX = 30
 _PEEKED_MAX = 1000
-# An error of the service, which administration clients retry.
-_RETRYABLE_STATUSES = (500, 503)
+# An error of the service, which administration clients retry. Not 503: that is busy.
+_RETRYABLE_STATUSES = (500,)
 
 
 @contextmanager

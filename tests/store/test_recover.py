@@ -128,7 +128,9 @@ def test_a_store_without_tokens_does_not_go_on(folder: Path) -> None:
         fail(child, folder)
 
         assert child.do("store.recover()") == "False"
-        assert "Check the disk, then restart" in child.do("send('after')")
+        assert "Check the disk. A server with one shard must be restarted" in child.do(
+            "send('after')"
+        )
 
 
 def test_a_store_whose_disk_has_lost_an_acknowledged_turn_does_not_go_on(

@@ -406,7 +406,7 @@ def test_a_failed_write_stops_the_store_for_good(folder: Path) -> None:
     child = run_child(FAILING_WRITE, folder)
 
     text, recovered, refused = child.stdout.splitlines()
-    assert "Check the disk, then restart" in text
+    assert "Check the disk. A server with one shard must be restarted" in text
     # Clients read the text; the operator finds the path in the log.
     assert FILE_NAME not in text
     assert str(folder / FILE_NAME) in child.stderr

@@ -10,16 +10,15 @@ import pytest
 from twinbus import errors
 from twinbus.errors import TwinbusError
 from twinbus.server.broker.answers import STATUSES, status_of, text_of
-from twinbus.server.http import route, upkeep
-from twinbus.server.http.admin import route as admin
+from twinbus.server.http import route
 from twinbus.server.http.rest import route as rest
 
 TABLES = {
     "$management": STATUSES,
     "$cbs": STATUSES,
     "REST": rest.STATUSES,
-    "administration": admin.STATUSES,
-    "upkeep": upkeep.STATUSES,
+    "administration": route.STATUSES,
+    "upkeep": route.STATUSES,
 }
 
 # The surface does not raise that error.
@@ -52,7 +51,7 @@ MATRIX: dict[TwinbusError, tuple[int | None, ...]] = {
     errors.PeerError(): (400, NO, 400, 400, NO),
     errors.DecodeError(): (400, NO, 400, 400, NO),
     errors.BusyError(): (503, NO, 503, 503, 503),
-    errors.StoreFault(): (500, NO, 500, 503, 503),
+    errors.StoreFault(): (500, NO, 500, 500, 500),
     errors.Bug(): (500, NO, 500, 500, 500),
 }
 

@@ -225,11 +225,12 @@ async def test_an_old_etag_is_refused(site: AdminSite) -> None:
 # -- the store -------------------------------------------------------------------------
 
 
-async def test_a_stopped_store_is_answered_with_503(site: AdminSite) -> None:
+async def test_a_stopped_store_is_an_error_of_the_service(site: AdminSite) -> None:
     site.host.fault = StoreFault("The disk is full.")
 
     answer = await site.put("/q", "QueueDescription")
 
-    assert answer.status == 503
+    assert answer.status == 500
+    assert answer.detail.startswith("SubCode=50000. ")
     assert "The disk is full." in answer.detail
     site.host.fault = None

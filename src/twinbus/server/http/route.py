@@ -29,9 +29,6 @@ from twinbus.core.rights import Claim
 from twinbus.errors import (
     ArgumentError,
     CallerError,
-    ShardAway,
-    SpoolFull,
-    StorageFull,
     TwinbusError,
 )
 from twinbus.server.access.port import NamespacePort
@@ -62,10 +59,6 @@ STATUSES = answers.STATUSES | {
     MethodNotAllowed: 405,
     PreconditionFailed: 412,
     BodyTooLarge: 413,
-    # Nothing was changed, and it may pass by itself.
-    StorageFull: 503,
-    ShardAway: 503,
-    SpoolFull: 503,
 }
 
 

@@ -45,7 +45,6 @@ from twinbus.errors import (
     ArgumentError,
     EntityExists,
     ShardAway,
-    StoreFault,
     TwinbusError,
 )
 from twinbus.server.access.port import INSTANCE_HEADER, NamespacePort
@@ -155,8 +154,6 @@ def _purge(
 
 # -- requests --------------------------------------------------------------------------
 
-# Nothing was changed, and the store may recover by itself.
-STATUSES = route.STATUSES | {StoreFault: 503}
 _KEY_TYPES = {"PrimaryKey": False, "SecondaryKey": True}
 
 
@@ -194,7 +191,7 @@ class UpkeepExchange(Exchange):
 
     def refusal(self, error: TwinbusError) -> Response:
         """The answer that an error becomes."""
-        status = answers.status_of(error, STATUSES)
+        status = answers.status_of(error, route.STATUSES)
         message = answers.text_of(error)
         body = {"error": {"code": type(error).__name__, "message": message}}
         # The body may not have been read, so the connection cannot be used again.

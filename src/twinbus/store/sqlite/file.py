@@ -37,8 +37,9 @@ _READ_ONLY = (
     "server goes on by itself."
 )
 _DISK = (
-    "The disk failed under {where} ({text}). It is unknown what it holds now, so the "
-    "server does not go on. Check the disk, then restart."
+    "The disk failed under {where} ({text}). It is unknown what it holds now, so "
+    "nothing is accepted. Check the disk. A server with one shard must be restarted; "
+    "with several it goes on by itself when this one is well."
 )
 _CORRUPT = (
     "There is damage in {where} ({text}). It was left as it is. Restore a backup, or "

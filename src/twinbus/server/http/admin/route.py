@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from twinbus import limits
 from twinbus.core.rights import Claim, Operation
-from twinbus.errors import ArgumentError, Bug, StoreFault, TwinbusError
+from twinbus.errors import ArgumentError, Bug, TwinbusError
 from twinbus.server.access.port import NamespacePort
 from twinbus.server.broker import answers
 from twinbus.server.broker.directory.placement import host_for_new, host_of
@@ -52,15 +52,14 @@ _FORWARD_TOKENS = {
     "forward_dead_lettered_messages_to": "servicebusdlqsupplementaryauthorization",
 }
 
-# Nothing was changed, and the store may recover by itself.
-STATUSES = route.STATUSES | {StoreFault: 503}
-
 _SUB_CODES = {
     400: "SubCode=40000. Bad Request. ",
     403: "SubCode=40301. Forbidden. ",
     405: "SubCode=40500. Method Not Allowed. ",
     412: "SubCode=41200. Precondition Failed. ",
     413: "SubCode=41300. Request Entity Too Large. ",
+    # Not busy: a shard that is sick must make a pair fail over.
+    500: "SubCode=50000. Internal Server Error. ",
     503: "SubCode=50300. Server Busy. ",
 }
 
@@ -125,7 +124,7 @@ class AdminExchange(Exchange):
 
     def refusal(self, error: TwinbusError) -> Response:
         """The answer that an error becomes, as the real service words it."""
-        status = answers.status_of(error, STATUSES)
+        status = answers.status_of(error, route.STATUSES)
         namespace = self.host.namespace.name
         tracker = self._target.tracker(namespace) if self._target else namespace
         detail = self._detail(error, status, tracker)
