@@ -383,9 +383,12 @@ ERROR_TEXT_CHARS_MAX = 1024
 # Parcels that one turn reads from an outbox, and their bytes: about what a turn of the
 # other shard applies.
 OUTBOX_ROWS = 500
+OUTBOX_BYTES = 1024 * 1024
 # A shard whose turn takes longer is sick: what waits for it is refused, and sends are
 # kept by another shard. Above it is no load, which is throttled, but a disk that hangs.
 SICK_TURN_SECONDS = 3.0
+# So often a turn in hand is looked at meanwhile.
+SICK_TURN_LOOKS = 6
 # How long a shard that was sick may take to write and sync a row before it is well.
 SICK_PROOF_SECONDS = 1.0
 # What one shard keeps for a sick one. Then senders are refused, and a pair diverts.
@@ -398,7 +401,6 @@ SPOOL_TAIL_ROWS = 500
 FRAGMENTS_MAX = 32
 # How long a start waits until shards know of each other's entities.
 SHARDS_SETTLE_SECONDS_MAX = 5
-OUTBOX_BYTES = 1024 * 1024
 
 # -- turns -------------------------------------------------------------------------
 
@@ -468,8 +470,6 @@ STAGE_BYTES_MAX = 16 * 1024 * 1024
 
 # -- throttling --------------------------------------------------------------------
 
-# A turn or commit that takes this long is no load: the shard is sick.
-SICK_TURN_SECONDS = 3.0
 # How often the load is measured. Four looks a second cost 0.1 ms together.
 LOAD_LOOK_SECONDS = 0.25
 # First level of the commit latency. A disk takes 1 to 20 ms; one that takes this long

@@ -37,7 +37,7 @@ from twinbus.server.broker.clients import (
 )
 from twinbus.server.broker.commands import Send
 from twinbus.server.broker.crossing.mover import Mover
-from twinbus.server.broker.crossing.recovery import Recovery
+from twinbus.server.broker.crossing.recovery import Recovery, SlowTurn
 from twinbus.server.broker.crossing.spool import ShardSpool
 from twinbus.server.broker.faults import Faults
 from twinbus.server.broker.load.counters import COMMANDS, SECONDS, Histogram
@@ -361,12 +361,11 @@ class Host:
         """Run a turn and commit it."""
         run_in_thread = partial(self._loop.run_in_executor, self._thread)
         if self.in_thread:
-            after_seconds = limits.SICK_TURN_SECONDS
-            late = self._loop.call_later(after_seconds, self._is_too_slow, submissions)
+            watch = SlowTurn(partial(self._is_too_slow, submissions))
             try:
                 outcome, seconds = await run_in_thread(self._run_and_commit, work)
             finally:
-                late.cancel()
+                watch.cancel()
         else:
             outcome = self.run_turn(work)
             seconds = await run_in_thread(self._commit)

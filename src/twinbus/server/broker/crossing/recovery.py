@@ -1,8 +1,8 @@
-"""How a shard that has stopped comes back: it proves that it takes writes again.
+"""When a shard is sick, and how it comes back: it proves that it takes writes again.
 
-Owns the tries. Each opens the database anew where that is needed; with several shards
-it also writes and syncs a row, and a disk that is too slow for that stays sick. Knows
-nothing about commands or clients.
+Owns the watch over a turn that hangs, and the tries. Each of them opens the database
+anew where that is needed; with several shards it also writes and syncs a row, and a
+disk that is too slow for that stays sick. Knows nothing about commands or clients.
 """
 
 from __future__ import annotations
@@ -23,6 +23,35 @@ if TYPE_CHECKING:
     from twinbus.server.broker.host import Host
 
 log = logging.getLogger("twinbus.host")
+
+
+class SlowTurn:
+    """Calls back when a turn takes so long that its shard is sick.
+
+    Looks several times: if the whole process is stopped for a while, as with a machine
+    that is suspended, that is one look, and no shard is sick because of it.
+    """
+
+    def __init__(self, is_sick: Callable[[], None]) -> None:
+        self._is_sick = is_sick
+        self._looks = 0
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._wait()
+
+    def _wait(self) -> asyncio.TimerHandle:
+        seconds = limits.SICK_TURN_SECONDS / limits.SICK_TURN_LOOKS
+        return self._loop.call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        self._looks += 1
+        if self._looks == limits.SICK_TURN_LOOKS:
+            self._is_sick()
+        else:
+            self._timer = self._wait()
+
+    def cancel(self) -> None:
+        """The turn is over."""
+        self._timer.cancel()
 
 
 class Recovery:
@@ -72,7 +101,13 @@ class Recovery:
     async def attempt(self) -> None:
         """Ask a stopped store whether it takes writes again."""
         await self._host.turn_over()
-        if not await self._host.in_place(self._is_well):
+        try:
+            is_well = await self._host.in_place(self._is_well)
+        except Exception:
+            # A defect, or a disk that fails in an unknown way: it is tried again.
+            log.exception("%s could not be looked at", self._host.name)
+            is_well = False
+        if not is_well:
             self.later()
             return
         log.warning("store of %s accepts again", self._host.name)
