@@ -68,7 +68,7 @@ class Apply(ApplyPosted):
     """Applies as it should be done."""
 
     def __call__(self, namespace: Namespace, turn: Turn) -> int:
-        if any(row.kind == parcels.LETTER for row in self._posted):
+        if any(parcels.is_letter(row.kind) for row in self._posted):
             death.reach(APPLY)
             death.applied.add((self._source, namespace.shard))
         return self.apply(namespace, turn)

@@ -63,13 +63,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
     return {name: each.result() for name, each in running.items()}
 
 
-# One of them has failed now and then; until that is understood the campaign has it.
-UNCLEAR = {"both": pytest.mark.campaign}
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(each, marks=UNCLEAR.get(each, ())) for each in KILLS]
-)
+@pytest.mark.parametrize("name", KILLS)
 def test_what_is_kept_for_a_shard_comes_home_once_and_in_order_after_kills(
     outcomes: dict[str, Outcome], name: str
 ) -> None:

@@ -87,6 +87,17 @@ class OutboxSuite(StoreSuite):
         assert (waiting(store, 1), waiting(store, 2)) == ("", "x")
         assert post(store, 1, "d") == [4]
 
+    def test_bytes_are_told_by_kind(self, store: Store) -> None:
+        store.post(1, "letter", b"abc")
+        store.post(1, "spooled:a", b"de")
+        store.post(1, "spooled:a", b"f")
+        store.post(2, "spooled:b", b"other")
+
+        assert store.posted_bytes(1) == {"letter": 3, "spooled:a": 3}
+        store.forget_posted(1, 2)
+        assert store.posted_bytes(1) == {"spooled:a": 1}
+        assert store.posted_bytes(3) == {}
+
     def test_forgetting_again_changes_nothing(self, store: Store) -> None:
         post(store, 1, "abc")
         store.forget_posted(1, 2)

@@ -569,6 +569,9 @@ class Store(Protocol):
         At most `limit`, and not more than `bytes_max` of bodies, but at least one.
         """
 
+    def posted_bytes(self, target: int) -> dict[str, int]:
+        """The bytes of all bodies for a target, by kind; it reads all of them."""
+
     def forget_posted(self, target: int, until: int) -> None:
         """The target has applied all up to there; `Bug` if it was not given out."""
 
@@ -582,10 +585,7 @@ class Store(Protocol):
         """
 
     def applied(self, source: int) -> int:
-        """The last row of another store's outbox that was applied here; 0: none.
-
-        Exact, also between `begin` and `commit`; no query.
-        """
+        """The last number of another store that was applied; 0: none. As `outbox`."""
 
     def put_applied(self, source: int, number: int) -> None:
         """Note that all up to that number were applied; `Bug` if they were before."""

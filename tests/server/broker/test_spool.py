@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from twinbus.core.entity import QueueDescription
 from twinbus.core.names import EntityPath
 from twinbus.errors import QuotaExceeded, SpoolFull, StorageFull, StoreFault
 from twinbus.server.broker.commands import Send
+from twinbus.server.broker.crossing.recovery import SlowTurn
 from twinbus.server.broker.crossing.spool import SpoolState
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
@@ -115,6 +116,53 @@ async def test_a_shard_that_hangs_is_sick_and_comes_back(
     assert await site.bodies("a") == ["in the turn that hangs", "1", "2"]
 
 
+async def test_a_process_that_was_stopped_for_a_while_has_no_sick_shard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[Callable[[], None]] = []
+    loop = asyncio.get_running_loop()
+
+    def call_later(_seconds: float, look: Callable[[], None]) -> asyncio.TimerHandle:
+        looks.append(look)
+        return asyncio.TimerHandle(0, look, (), loop)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "call_later", call_later)
+        sick: list[bool] = []
+        SlowTurn(lambda: sick.append(True))
+        # Whatever time has passed since, one look is one look.
+        for count in range(1, limits.SICK_TURN_LOOKS + 1):
+            assert len(looks) == count
+            assert sick == []
+            looks[-1]()
+
+    assert sick == [True]
+
+
+async def test_a_defect_does_not_end_the_tries_of_a_sick_shard(
+    site: ShardedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fail(site)
+    await send(site, "a", "kept")
+    store, spool = site.hosts[1].namespace.store, site.hosts[1].spool
+    assert spool is not None
+    monkeypatch.setattr(limits, "STORE_RECOVERY_SECONDS", 0.01)
+    ended = asyncio.Event()
+    monkeypatch.setattr(spool.waiting_bytes, "clear", ended.set)
+
+    def recover() -> bool:
+        raise RuntimeError("rehearsed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "recover", recover)
+        await site.hosts[1].try_recover()
+    store.rehearse(None)
+
+    async with asyncio.timeout(10):
+        await ended.wait()
+    assert await site.bodies("a") == ["kept"]
+
+
 async def test_new_sends_queue_behind_what_is_on_its_way(
     site: ShardedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,7 +194,7 @@ async def test_the_checks_of_a_send_are_made(site: ShardedSite) -> None:
         limit = site.find("a").size_bytes_max
         spool = site.host("a").spool
         assert spool is not None
-        spool.spooled_bytes["a"] += limit - entity_bytes
+        spool.add("a", limit - entity_bytes)
 
     shrink(5_000)
     await send(site, "a", "x" * 100)
@@ -261,7 +309,7 @@ async def test_a_nearly_full_disk_is_looked_at_without_a_client(
 
     spool, ended = site.hosts[1].spool, asyncio.Event()
     assert spool is not None
-    monkeypatch.setattr(spool.spooled_bytes, "clear", ended.set)
+    monkeypatch.setattr(spool.waiting_bytes, "clear", ended.set)
     monkeypatch.setattr(store, "is_nearly_full", lambda: False)
     async with asyncio.timeout(10):
         await ended.wait()
@@ -274,12 +322,17 @@ async def test_nothing_is_carried_to_a_disk_that_is_nearly_full(
     monkeypatch.setattr(limits, "OUTBOX_ROWS", 1)
     await fail(site)
     await send(site, "a", "1", "2", "3", "4")
+    kept_bytes = site.hosts[0].namespace.store.outbox()[1].size_bytes
     store, queue = site.hosts[1].namespace.store, site.find("a").id
     with monkeypatch.context() as patch:
         patch.setattr(store, "is_nearly_full", lambda: store.counts(queue).active > 1)
         await heal(site)
         assert await site.bodies("a") == ["1", "2"]
         assert spool_of(site, "a") is SpoolState.ON
+        # Only what is left counts for the size of the entity.
+        spool = site.hosts[1].spool
+        assert spool is not None
+        assert spool.waiting_bytes["a"] == kept_bytes // 2 > 0
 
     await site.hosts[1].run(lambda _namespace, _turn: None)
     await site.settle()
@@ -303,6 +356,38 @@ async def test_the_order_survives_a_restart(tmp_path: Path) -> None:
         await send(site, "a", "4")
         await site.settle()
         assert await site.bodies("a") == ["1", "2", "3", "4"]
+
+
+async def test_after_a_restart_the_same_shard_keeps_what_is_sent(
+    tmp_path: Path,
+) -> None:
+    async with sharded(tmp_path, shards=3) as site:
+        await site.create(QueueDescription("a"), shard=1)
+        await site.create(QueueDescription("big"), shard=2)
+        forwards = QueueDescription("forwards", forward_to="a")
+        await site.create(forwards, shard=2)
+        await site.settle()
+        await send(site, "big", "more than shard 0 has")
+        await fail(site)
+        await send(site, "a", "1", "2")
+        await send(site, "forwards", *"abcdef")
+        assert [_rows_for_1(site, shard) for shard in (0, 2)] == [2, 6]
+        kept_bytes = site.hosts[0].namespace.store.outbox()[1].size_bytes
+    folder = tmp_path / "contoso" / "shard-1"
+    folder.rename(folder.with_name("away"))
+
+    async with sharded(tmp_path, shards=None) as site:
+        spool = site.hosts[1].spool
+        assert spool is not None
+        assert spool.waiting_bytes == {"a": kept_bytes}
+
+        await send(site, "a", "3")
+
+        assert [_rows_for_1(site, shard) for shard in (0, 2)] == [3, 6]
+
+
+def _rows_for_1(site: ShardedSite, shard: int) -> int:
+    return site.hosts[shard].namespace.store.outbox()[1].rows
 
 
 async def test_a_send_that_is_being_kept_is_not_overtaken(site: ShardedSite) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -293,12 +293,24 @@ class Namespace:
         They were checked; what hinders them later sets them aside at the entity with
         the key `source_key`, which is one of this shard.
         """
+        for letter in self._letters(messages):
+            self.router.post(source_key, entity, letter, turn, hops=-1)
+
+    def spool(self, entity: Entity, messages: Sequence[Incoming], turn: Turn) -> int:
+        """Keep messages for an entity of a sick shard; returns their bytes.
+
+        They were checked. If they cannot be delivered later, an administrator finds
+        them in the quarantine of this shard.
+        """
+        spool = self.router.spool
+        return sum(spool(entity, letter, turn) for letter in self._letters(messages))
+
+    def _letters(self, messages: Sequence[Incoming]) -> Iterator[Letter]:
+        """Messages as letters, without pings: those are answered, and never kept."""
         self._name(messages)
         for message in messages:
-            # A ping is answered by the turn of its entity, or not at all.
             if message.content_type != PING_CONTENT_TYPE:
-                letter = Letter.incoming(message)
-                self.router.post(source_key, entity, letter, turn, hops=-1)
+                yield Letter.incoming(message)
 
     def limits_rate(self, entity: Entity) -> bool:
         """Whether each delivery to the entity may be refused by chance of time."""

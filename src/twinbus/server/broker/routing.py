@@ -21,7 +21,12 @@ from typing import Any
 from twinbus import limits
 from twinbus.core.filters import Budget
 from twinbus.errors import FilterError, PeerError, StoreFault, TwinbusError
-from twinbus.server.broker.crossing.parcels import LETTER, Route, pack_letter
+from twinbus.server.broker.crossing.parcels import (
+    LETTER,
+    Route,
+    pack_letter,
+    spooled_kind,
+)
 from twinbus.server.broker.directory.entities import Entities
 from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.letter import Letter, LetterView
@@ -329,10 +334,27 @@ class Router:
         It arrives there after this turn (`arrive`). With -1 hops it was not forwarded:
         a client has sent it, in a transaction that is carried out in this shard.
         """
+        self._post(LETTER, target, letter, (source_key, hops), turn)
+
+    def spool(self, target: Entity, letter: Letter, turn: Turn) -> int:
+        """Keep a letter for an entity of a sick shard; returns its bytes."""
+        return self._post(spooled_kind(target.key), target, letter, ("", -1), turn)
+
+    def _post(
+        self,
+        kind: str,
+        target: Entity,
+        letter: Letter,
+        behind: tuple[str, int],
+        turn: Turn,
+    ) -> int:
+        source_key, hops = behind
         wall_ms = turn.now.wall_ms
         way = Route(target.key, source_key, hops, self._copied, wall_ms)
         turn.left -= 1
-        self._store.post(target.shard, LETTER, pack_letter(letter, way))
+        body = pack_letter(letter, way)
+        self._store.post(target.shard, kind, body)
+        return len(body)
 
     def arrive(self, letter: Letter, way: Route, turn: Turn) -> tuple[str, str] | None:
         """A letter came from another shard; returns why it cannot be delivered."""

@@ -20,6 +20,7 @@ from twinbus.core import names
 from twinbus.errors import ConfigError, ShardAway, StoreFault, TwinbusError
 from twinbus.server.broker.crossing.mover import Mover
 from twinbus.server.broker.crossing.outbox import compare
+from twinbus.server.broker.crossing.parcels import spooled_for
 from twinbus.server.broker.crossing.spool import ShardSpool
 from twinbus.server.broker.directory import keys
 from twinbus.server.broker.directory.config import NamespaceConfig
@@ -211,20 +212,29 @@ def start_hosts(namespace: OpenedNamespace, clock: Clock) -> Host:
     return hosts[0]
 
 
-def _resume_spools(hosts: Sequence[Host]) -> None:
+async def _resume_spools(hosts: Sequence[Host]) -> None:
     """What one shard keeps for another goes before new sends; a sick one gets one."""
     for host in hosts:
         assert host.spool is not None
-        waiting = {
-            each: counts[host.namespace.shard].rows
-            for each in hosts
-            if host.namespace.shard in (counts := each.namespace.store.outbox())
-        }
-        most = max(waiting, key=lambda each: waiting[each], default=None)
-        if most is not None and waiting[most]:
-            host.spool.resume(most)
-        elif host.fault is not None:
+        for keeper in hosts:
+            if waiting_bytes := await _kept_for(host, keeper):
+                host.spool.resume(keeper, waiting_bytes)
+        if host.fault is not None:
             host.spool.begin()
+
+
+async def _kept_for(host: Host, keeper: Host) -> dict[str, int]:
+    """The bytes that one shard keeps for the entities of another."""
+    target = host.namespace.shard
+    counts = keeper.namespace.store.outbox().get(target)
+    if keeper.fault is not None or counts is None or counts.rows == 0:
+        return {}
+    try:
+        found = await keeper.run(lambda its, _turn: its.store.posted_bytes(target))
+    except StoreFault:
+        return {}
+    keys = {kind: spooled_for(kind) for kind in found}
+    return {key: found[kind] for kind, key in keys.items() if key is not None}
 
 
 async def settle_hosts(first: Host) -> None:
@@ -236,7 +246,7 @@ async def settle_hosts(first: Host) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limits.SHARDS_SETTLE_SECONDS_MAX):
                 await first.mover.settle()
-        _resume_spools(first.hosts)
+        await _resume_spools(first.hosts)
 
 
 async def stop_hosts(first: Host) -> None:

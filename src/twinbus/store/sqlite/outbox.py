@@ -7,6 +7,8 @@ what is in a body, nor how it comes to its target.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from twinbus.errors import Bug
 from twinbus.store.base import EntityRow, Mirrored, OutboxCounts, Posted
 from twinbus.store.queries import load
@@ -46,6 +48,13 @@ class OutboxRows(Rows):
             until = number
         rows = self._run(_SQL["posted"], (target, until)).fetchall()
         return [Posted._make(row) for row in rows]
+
+    @guarded
+    def posted_bytes(self, target: int) -> dict[str, int]:
+        found: Counter[str] = Counter()
+        for kind, size_bytes in self._run(_SQL["posted_bytes"], (target,)):
+            found[kind] += size_bytes
+        return dict(found)
 
     @guarded
     def forget_posted(self, target: int, until: int) -> None:

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 
 from twinbus.errors import StoreFault, TwinbusError
 from twinbus.server.broker.crossing.outbox import ApplyPosted, TakePosted, check_numbers
+from twinbus.server.broker.crossing.parcels import spooled_for
+from twinbus.store.base import Posted
 
 if TYPE_CHECKING:
     from twinbus.server.broker.host import Host
@@ -91,10 +93,17 @@ class Mover:
         task = asyncio.get_running_loop().create_task(self._carry(source, target))
         self._tasks[pair] = task
 
-    def _look_at_spool(self, target: int) -> None:
+    def _look_at_spool(
+        self, target: int, posted: Sequence[Posted] = (), applied: int = 0
+    ) -> None:
         spool = self._hosts[target].spool
-        if spool is not None:
-            spool.look()
+        if spool is None:
+            return
+        for row in posted:
+            key = spooled_for(row.kind)
+            if key is not None and row.number <= applied:
+                spool.add(key, -len(row.body))
+        spool.look()
 
     async def _carry(self, source: int, target: int) -> None:
         pair = (source, target)
@@ -112,7 +121,7 @@ class Mover:
                 apply = ApplyPosted(source, posted)
                 size_bytes = sum(len(row.body) for row in posted)
                 applied = await self._hosts[target].run(apply, size_bytes)
-                self._look_at_spool(target)
+                self._look_at_spool(target, posted, applied)
                 if self._hosts[target].namespace.store.is_nearly_full():
                     # What is left of its disk is for receivers that empty it.
                     break

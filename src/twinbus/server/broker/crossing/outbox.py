@@ -83,13 +83,14 @@ class ApplyPosted:
         turn.left -= 1
         try:
             with namespace.part():
-                _ACTIONS[row.kind](namespace, self._source, row.body, turn)
+                action = _ACTIONS[row.kind.partition(":")[0]]
+                action(namespace, self._source, row.body, turn)
         except StoreFault:
             raise
         except Exception as error:
             where = f"{row.number} of shard {self._source}"
             log.exception("parcel %s could not be applied", where)
-            if row.kind == parcels.LETTER:
+            if parcels.is_letter(row.kind):
                 letter, way = parcels.unpack_letter(row.body, turn.now.wall_ms)
                 problem = ("InternalError", error_text(error))
                 _send_back(namespace, self._source, (letter, way), problem)
@@ -212,5 +213,6 @@ _ACTIONS: dict[str, Callable[[Namespace, int, bytes, Turn], None]] = {
     parcels.UNFRAGMENT: _drop_fragment,
     parcels.RULES: _keep_rules,
     parcels.LETTER: _deliver,
+    parcels.SPOOLED: _deliver,
     parcels.RETURNED: _take_back,
 }

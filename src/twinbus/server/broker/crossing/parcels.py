@@ -29,6 +29,9 @@ UNFRAGMENT = "unfragment"
 RULES = "rules"
 # A message for an entity of the target.
 LETTER = "letter"
+# One that was sent to an entity of the target while that was sick. A colon and the key
+# of the entity follow.
+SPOOLED = "spooled"
 # One that could not be delivered, for the entity that it came from.
 RETURNED = "returned"
 
@@ -51,6 +54,22 @@ class Route:
     posted_ms: int
     # Why it could not be delivered, as reason and description.
     problem: tuple[str, str] | None = None
+
+
+def spooled_kind(key: str) -> str:
+    """The kind of a message that is kept for an entity of a sick shard."""
+    return f"{SPOOLED}:{key}"
+
+
+def spooled_for(kind: str) -> str | None:
+    """The key of the entity for which a sick shard's message is kept, if it is one."""
+    name, _, key = kind.partition(":")
+    return key if name == SPOOLED else None
+
+
+def is_letter(kind: str) -> bool:
+    """Whether a parcel is a message for an entity of the target."""
+    return kind == LETTER or spooled_for(kind) is not None
 
 
 def pack_entity(row: EntityRow) -> bytes:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from enum import Enum
@@ -60,8 +61,10 @@ class ShardSpool:
         self.state = SpoolState.OFF
         # The shard that keeps it.
         self._through: Host | None = None
-        # Bytes that were spooled for each entity since the spool began.
-        self.spooled_bytes: Counter[str] = Counter()
+        # Bytes that wait for each entity to which something was spooled. Turns of the
+        # shard that keeps it add to them, in its thread.
+        self.waiting_bytes: Counter[str] = Counter()
+        self._adding = threading.Lock()
         # Commands on their way to the spool, and those that wait for its end.
         self._handed_in = 0
         self._waiting: list[Submission] = []
@@ -95,7 +98,7 @@ class ShardSpool:
         """Whether a send to that entity goes to the spool, or waits for its end."""
         if self.state is SpoolState.OFF:
             return False
-        return self.state is SpoolState.ON or entity.key in self.spooled_bytes
+        return self.state is SpoolState.ON or entity.key in self.waiting_bytes
 
     def takes_over(self, submission: Submission) -> bool:
         """Take a command over, if it is a send that goes this way."""
@@ -132,12 +135,11 @@ class ShardSpool:
         for submission in waiting:
             self.takes_over(submission)
 
-    def resume(self, through: Host) -> None:
-        """At a start: there is something for this shard in the outbox of another."""
+    def resume(self, through: Host, waiting_bytes: dict[str, int]) -> None:
+        """At a start: another shard keeps something for entities of this one."""
         self._through = through
         self.since_ms = self._host.clock.now().wall_ms
-        for entity in self._host.namespace.entities:
-            self.spooled_bytes[entity.key] += 0
+        self.waiting_bytes.update(waiting_bytes)
         self.state = SpoolState.ON if not _is_well(self._host) else SpoolState.DRAINING
 
     def look_at_disk(self) -> None:
@@ -174,7 +176,7 @@ class ShardSpool:
         log.warning("all that was kept for %s is there", self._host.name)
         self.state = SpoolState.OFF
         self._through = self.since_ms = None
-        self.spooled_bytes.clear()
+        self.waiting_bytes.clear()
         waiting, self._waiting = self._waiting, []
         for submission in waiting:
             self._host.queue(submission)
@@ -195,10 +197,15 @@ class ShardSpool:
         self._handed_in += 1
         # From now on what is sent to the entity comes behind this, also if the shard
         # is well before it is kept.
-        self.spooled_bytes[send.entity.key] += 0
+        self.add(send.entity.key, 0)
         submission.reply = _SpoolReply(self, submission.reply)
         submission.command = SpoolSend(send, self)
         through.queue(submission)
+
+    def add(self, key: str, size_bytes: int) -> None:
+        """So much waits for an entity; less than zero if it has arrived."""
+        with self._adding:
+            self.waiting_bytes[key] += size_bytes
 
     def handed_over(self) -> None:
         """A command was carried out, or refused."""
@@ -238,16 +245,15 @@ class SpoolSend:
         if its.entities.find(entity.key) is not entity:
             raise EntityNotFound(entity.name)
         size = sum(len(message.bare) for message in messages)
-        spooled = self._spool.spooled_bytes[entity.key]
-        its.check_messages(entity, messages, Turn(turn.now), spooled)
+        waiting_bytes = self._spool.waiting_bytes[entity.key]
+        its.check_messages(entity, messages, Turn(turn.now), waiting_bytes)
         counts = namespace.store.outbox().get(entity.shard)
         if counts is not None and counts.size_bytes + size > limits.SPOOL_BYTES_MAX:
             raise SpoolFull
         if any(each.content_type == PING_CONTENT_TYPE for each in messages):
             entity.count("pings", 1, namespace.undo_log)
             namespace.prove_write(turn)
-        namespace.post("", entity, messages, turn)
-        self._spool.spooled_bytes[entity.key] += size
+        self._spool.add(entity.key, namespace.spool(entity, messages, turn))
 
 
 class _SpoolReply:

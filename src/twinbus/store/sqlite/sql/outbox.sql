@@ -28,6 +28,10 @@ SELECT number, length(body) FROM outbox WHERE target = ? ORDER BY number LIMIT ?
 SELECT number, kind, body FROM outbox
 WHERE target = ? AND number <= ? ORDER BY number;
 
+-- name: posted_bytes
+-- The kinds of all rows for a target, and the bytes of their bodies.
+SELECT kind, length(body) FROM outbox WHERE target = ?;
+
 -- name: posted_total
 -- How many rows for a target there are up to a number, and the bytes of their bodies.
 SELECT count(*), coalesce(sum(length(body)), 0) FROM outbox
