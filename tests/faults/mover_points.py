@@ -7,15 +7,12 @@ its way, and the judge of `suites/crossing.py` compares, for each source, what w
 posted with what has arrived. A topic keeps a copy of each message in a subscription,
 in the transaction that posts it: that is what was posted, whatever a client was told.
 
-Run one as `python -m tests.faults.mover_points FOLDER MOVER KILL...`. An experiment is
-a process of its own: the official client leaves sockets and threads behind when a
-server dies under it.
+Run one as `python -m tests.faults.mover_points FOLDER MOVER KILL...`.
 """
 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -24,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from azure.servicebus import (
     ServiceBusClient,
@@ -33,14 +30,22 @@ from azure.servicebus import (
     ServiceBusReceiver,
 )
 
-from tests.faults.mover_server import STEPS
-from tests.faults.sdk_story import BROKEN, connect
+from tests.faults import mover_server
+from tests.faults.kills import (
+    LAST,
+    NAME,
+    NEVER,
+    Kill,
+    KilledClients,
+    KilledServer,
+    Outcome,
+)
+from tests.faults.sdk_story import connect
 from tests.suites.crossing import problems
 from twinbus.store.shards import open_shards
 from twinbus.testing.server_process import ServerDied, ServerProcess
 
 SHARDS = 4
-NAME = "n"
 # What clients do in a round at most; most rounds are cut short.
 SENDS_MAX = 150
 TOGETHER = 3
@@ -71,74 +76,14 @@ CONFIG: dict[str, Any] = {
     ],
 }
 TOPICS = ("t0", "t1")
-LAST = "last"
 
 
-class Kill(NamedTuple):
-    """When the server is killed.
-
-    `kind` is a step of the mover (see `mover_server.py`), a system call on the log of
-    the database of a shard, or `sends`: after so many messages were accepted.
-    """
-
-    kind: str
-    when: int
-    shard: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.kind}-{self.when}-{self.shard}"
-
-    @classmethod
-    def read(cls, text: str) -> Kill:
-        kind, when, shard = text.split("-")
-        return cls(kind, int(when), int(shard))
-
-
-NEVER = Kill("never", 0)
-
-
-class Outcome(NamedTuple):
-    """What an experiment has found."""
-
-    # What is wrong; empty is good.
-    problems: list[str]
-    # How many of the kills came before the clients had done all.
-    reached: int
-    # How many messages have arrived.
-    arrived: int
-
-
-def experiment(folder: Path, mover: str, kills: list[Kill]) -> Outcome:
-    """Run one experiment in a process of its own and a folder of its own."""
-    folder.mkdir(parents=True)
-    command = [sys.executable, "-m", __name__, str(folder), mover, *map(str, kills)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{kills} in {folder}:\n{done.stderr}")
-    return Outcome(*json.loads(done.stdout.splitlines()[-1]))
-
-
-class MoverServer(ServerProcess):
+class MoverServer(KilledServer):
     """The server with a mover of `mover_server.py`."""
 
-    def __init__(self, folder: Path, mover: str, kill: Kill) -> None:
-        options = ("--shards", str(SHARDS))
-        prefix = _under_strace(folder, kill)
-        super().__init__(folder, CONFIG, name=NAME, options=options, prefix=prefix)
-        step = (kill.kind, str(kill.when)) if kill.kind in STEPS else ("never", "0")
-        at = self._command.index("twinbus.cli.main")
-        self._command[at : at + 1] = ["tests.faults.mover_server", mover, *step]
-
-
-def _under_strace(folder: Path, kill: Kill) -> list[str]:
-    if kill.kind in (*STEPS, "sends", NEVER.kind):
-        return []
-    at = folder / "data" / NAME
-    log = (at / f"shard-{kill.shard}" if kill.shard else at) / "messages.db-wal"
-    inject = f"inject={kill.kind}:signal=SIGKILL:when={kill.when}"
-    options = ["-f", "-o", "/dev/null", "-e", "signal=none"]
-    options += ["-e", f"trace={kill.kind}", "-e", inject, "-P", str(log)]
-    return ["strace", *options, "--"]
+    module = mover_server.__name__
+    shards = SHARDS
+    config = CONFIG
 
 
 # -- clients ---------------------------------------------------------------------------
@@ -162,31 +107,18 @@ class Memory:
         return [f"{source} {number}" for number in range(first, first + count)]
 
 
-class Clients:
+class Clients(KilledClients):
     """The clients of one round."""
 
     def __init__(self, server: ServerProcess, memory: Memory, kill: Kill) -> None:
-        self._server = server
+        super().__init__(server, memory.accepted, kill)
         self._memory = memory
-        self._kill_after = kill.when if kill.kind == "sends" else 0
-        self._accepted = 0
-        self.broken = threading.Event()
 
-    def run(self) -> None:
-        """Work until all is done or the server is dead."""
-        jobs: list[Callable[[ServiceBusClient], None]] = [
-            *(partial(self._publish, topic) for topic in TOPICS),
-            self._bury,
-        ]
-        with ThreadPoolExecutor(len(jobs)) as pool:
-            list(pool.map(self._try, jobs))
-
-    def _try(self, job: Callable[[ServiceBusClient], None]) -> None:
-        try:
-            with connect(self._server.connection_string) as client:
-                job(client)
-        except BROKEN:
-            self.broken.set()
+    def run(self) -> bool:
+        """Work until all is done or the server is dead; True if it died."""
+        return self.run_all(
+            [*(partial(self._publish, topic) for topic in TOPICS), self._bury]
+        )
 
     def _publish(self, topic: str, client: ServiceBusClient) -> None:
         with client.get_topic_sender(topic) as sender:
@@ -195,15 +127,7 @@ class Clients:
                     return
                 names = self._memory.names(topic, TOGETHER)
                 sender.send_messages([ServiceBusMessage(name) for name in names])
-                self._note(names)
-
-    def _note(self, names: list[str]) -> None:
-        with self._memory.lock:
-            self._memory.accepted.update(names)
-            self._accepted += len(names)
-            is_time = 0 < self._kill_after <= self._accepted
-        if is_time:
-            self._server.kill()
+                self.note(names)
 
     def _bury(self, client: ServiceBusClient) -> None:
         with (
@@ -215,7 +139,7 @@ class Clients:
                     return
                 names = self._memory.names("work", 1)
                 sender.send_messages(ServiceBusMessage(names[0]))
-                self._note(names)
+                self.note(names)
                 bury_some(receiver, self._memory)
 
 
@@ -244,19 +168,15 @@ def run(folder: Path, mover: str, kills: list[Kill]) -> Outcome:
         with connect(server.connection_string) as client:
             found, arrived = _judge(client, memory)
         server.stop()
-    errors = [line for line in server.log.read_text().splitlines() if " ERROR " in line]
-    return Outcome([*found, *errors, *_misplaced(folder)], reached, arrived)
+    found += [*server.errors(), *_misplaced(folder)]
+    return Outcome(found, reached, arrived)
 
 
 def _until_killed(folder: Path, mover: str, kill: Kill, memory: Memory) -> bool:
     """Let clients work until the server is dead; False if they had done all before."""
     server = MoverServer(folder, mover, kill)
     with suppress(ServerDied), server:
-        clients = Clients(server, memory, kill)
-        clients.run()
-        if not clients.broken.is_set():
-            return False
-        assert server.died(), "clients broke off, but the server lives"
+        return Clients(server, memory, kill).run()
     return True
 
 

@@ -5,39 +5,43 @@ once. In each round the folder of that shard is there, or is missing, or comes b
 the middle, and the server is killed at a chosen point. At the end the shard is there,
 and the judge of `suites/crossing.py` compares what was accepted with what has arrived.
 
-Run one as `python -m tests.faults.spool_points FOLDER SPOOL ROUND...`. An experiment is
-a process of its own: the official client leaves sockets and threads behind when a
-server dies under it.
+Run one as `python -m tests.faults.spool_points FOLDER SPOOL ROUND...`.
 """
 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
-from tests.faults.mover_points import NEVER, Kill
+from tests.faults import spool_server
+from tests.faults.kills import (
+    LAST,
+    NAME,
+    NEVER,
+    Kill,
+    KilledClients,
+    KilledServer,
+    Outcome,
+)
 from tests.faults.sdk_story import BROKEN, connect
 from tests.faults.sick_shard import QUEUES, Probes, take_all
-from tests.faults.spool_server import STEPS
 from tests.suites.crossing import problems
 from twinbus.testing.server_process import ServerDied, ServerProcess
 
-NAME = "n"
 CONFIG: dict[str, Any] = {"queues": [{"name": name} for name in QUEUES]}
 # Senders, and the queue of each; all queues are in the shard that goes away.
 SENDERS = {"x": "a", "y": "a", "z": "b"}
 # What a client sends in a round; one with a shard that returns, after it has returned.
 SENDS_MAX = 60
-LAST = "last"
 
 # Where the folder of the shard is in a round.
 AWAY, BACK, RETURNS = "away", "back", "returns"
@@ -58,48 +62,12 @@ class Round(NamedTuple):
         return cls(Kill.read(kill), folder)
 
 
-class Outcome(NamedTuple):
-    """What an experiment has found."""
-
-    # What is wrong; empty is good.
-    problems: list[str]
-    # How many of the kills came before the clients had done all.
-    reached: int
-    # How many messages have arrived.
-    arrived: int
-
-
-def experiment(folder: Path, spool: str, rounds: list[Round]) -> Outcome:
-    """Run one experiment in a process of its own and a folder of its own."""
-    folder.mkdir(parents=True)
-    command = [sys.executable, "-m", __name__, str(folder), spool, *map(str, rounds)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{rounds} in {folder}:\n{done.stderr}")
-    return Outcome(*json.loads(done.stdout.splitlines()[-1]))
-
-
-class SpoolServer(ServerProcess):
+class SpoolServer(KilledServer):
     """The server with a spool of `spool_server.py`."""
 
-    def __init__(self, folder: Path, spool: str, kill: Kill) -> None:
-        prefix = _under_strace(folder, kill)
-        options = ("--shards", "2")
-        super().__init__(folder, CONFIG, name=NAME, options=options, prefix=prefix)
-        step = (kill.kind, str(kill.when)) if kill.kind in STEPS else ("never", "0")
-        at = self._command.index("twinbus.cli.main")
-        self._command[at : at + 1] = ["tests.faults.spool_server", spool, *step]
-
-
-def _under_strace(folder: Path, kill: Kill) -> list[str]:
-    if kill.kind in (*STEPS, "sends", NEVER.kind):
-        return []
-    at = folder / "data" / NAME
-    log = (at / f"shard-{kill.shard}" if kill.shard else at) / "messages.db-wal"
-    inject = f"inject={kill.kind}:signal=SIGKILL:when={kill.when}"
-    options = ["-f", "-o", "/dev/null", "-e", "signal=none"]
-    options += ["-e", f"trace={kill.kind}", "-e", inject, "-P", str(log)]
-    return ["strace", *options, "--"]
+    module = spool_server.__name__
+    shards = 2
+    config = CONFIG
 
 
 # -- clients ---------------------------------------------------------------------------
@@ -112,53 +80,33 @@ class Memory:
     # All that was sent, by sender and in order; a message is sent once.
     sent: dict[str, list[str]] = field(default_factory=lambda: {s: [] for s in SENDERS})
     accepted: set[str] = field(default_factory=set)
-    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-class Clients:
+class Clients(KilledClients):
     """The clients of one round."""
 
     def __init__(self, server: ServerProcess, memory: Memory, this: Round) -> None:
-        self._server = server
+        super().__init__(server, memory.accepted, this.kill)
         self._memory = memory
-        self._kill_after = this.kill.when if this.kill.kind == "sends" else 0
-        self._accepted = 0
         # Set when the shard is there.
         self.is_back = threading.Event()
         if this.folder != RETURNS:
             self.is_back.set()
-        self.broken = threading.Event()
 
-    def run(self) -> None:
-        """Send until all is sent or the server is dead."""
-        with ThreadPoolExecutor(len(SENDERS)) as pool:
-            list(pool.map(self._try, SENDERS))
+    def run(self) -> bool:
+        """Send until all is sent or the server is dead; True if it died."""
+        return self.run_all([partial(self._send_all, name) for name in SENDERS])
 
-    def _try(self, name: str) -> None:
-        try:
-            with connect(self._server.connection_string) as client:
-                self._send_all(client, name)
-        except BROKEN:
-            self.broken.set()
-
-    def _send_all(self, client: ServiceBusClient, name: str) -> None:
+    def _send_all(self, name: str, client: ServiceBusClient) -> None:
         left = SENDS_MAX
         with client.get_queue_sender(SENDERS[name]) as sender:
             while left > 0 and not self.broken.is_set():
                 sent = self._memory.sent[name]
                 sent.append(f"{name} {len(sent)}")
                 sender.send_messages(ServiceBusMessage("", message_id=sent[-1]))
-                self._note(sent[-1])
+                self.note(sent[-1:])
                 # Until the shard is back there is always more to send.
                 left -= 1 if self.is_back.is_set() else 0
-
-    def _note(self, name: str) -> None:
-        with self._memory.lock:
-            self._memory.accepted.add(name)
-            self._accepted += 1
-            is_time = 0 < self._kill_after <= self._accepted
-        if is_time:
-            self._server.kill()
 
     def wait_for_return(self, folder: Path) -> None:
         """Let the folder of the shard come back, and wait until the shard is well."""
@@ -201,8 +149,7 @@ def run(folder: Path, spool: str, rounds: list[Round]) -> Outcome:
     _bring_back(folder)
     with SpoolServer(folder, spool, NEVER) as server:
         found, arrived = _judge(server, memory)
-    errors = [line for line in server.log.read_text().splitlines() if " ERROR " in line]
-    errors = [line for line in errors if "is not open" not in line]
+    errors = [line for line in server.errors() if "is not open" not in line]
     return Outcome([*found, *errors], reached, arrived)
 
 
@@ -217,31 +164,35 @@ def _until_killed(folder: Path, spool: str, this: Round, memory: Memory) -> bool
         clients = Clients(server, memory, this)
         if this.folder == RETURNS:
             pool.submit(clients.wait_for_return, folder)
-        clients.run()
-        if not clients.broken.is_set():
-            return False
-        assert server.died(), "clients broke off, but the server lives"
+        return clients.run()
     return True
 
 
 def _judge(server: ServerProcess, memory: Memory) -> tuple[list[str], int]:
-    found: list[str] = []
-    count = 0
-    with connect(server.connection_string) as client:
-        for name, queue in SENDERS.items():
-            with client.get_queue_sender(queue) as sender:
-                last = f"{name} {LAST}"
-                sender.send_messages(ServiceBusMessage("", message_id=last))
-                memory.sent[name].append(last)
-                memory.accepted.add(last)
-        for queue in dict.fromkeys(SENDERS.values()):
-            senders = [name for name in SENDERS if SENDERS[name] == queue]
-            lasts = {f"{name} {LAST}" for name in senders}
-            arrived = take_all(client, queue, lasts)
-            count += len(arrived)
-            for name in senders:
-                found += _compare(name, memory, arrived)
-    return found, count
+    """Send a last message of each sender, and compare what has arrived by then."""
+    queues = list(dict.fromkeys(SENDERS.values()))
+    with connect(server.connection_string) as client, ThreadPoolExecutor() as pool:
+        list(pool.map(partial(_send_last, client, memory), SENDERS))
+        arrived = list(pool.map(partial(_arrived, client), queues))
+    found = [
+        text
+        for name, queue in SENDERS.items()
+        for text in _compare(name, memory, arrived[queues.index(queue)])
+    ]
+    return found, sum(map(len, arrived))
+
+
+def _send_last(client: ServiceBusClient, memory: Memory, name: str) -> None:
+    last = f"{name} {LAST}"
+    with client.get_queue_sender(SENDERS[name]) as sender:
+        sender.send_messages(ServiceBusMessage("", message_id=last))
+    memory.sent[name].append(last)
+    memory.accepted.add(last)
+
+
+def _arrived(client: ServiceBusClient, queue: str) -> list[str]:
+    lasts = {f"{name} {LAST}" for name in SENDERS if SENDERS[name] == queue}
+    return take_all(client, queue, lasts)
 
 
 def _compare(name: str, memory: Memory, arrived: list[str]) -> list[str]:
