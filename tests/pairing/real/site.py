@@ -256,10 +256,15 @@ class Leftovers:
         self._threads = set(threading.enumerate())
 
     async def check(self) -> None:
-        """No task and no thread is left that was not there before."""
+        """No task and no thread is left that was not there before.
+
+        A task may need a moment for its end, but an error in it has no reader any more.
+        """
         async with asyncio.timeout(PATIENCE_SECONDS):
             while left := asyncio.all_tasks() - self._tasks:
-                await asyncio.wait(left)
+                ended, _ = await asyncio.wait(left)
+                errors = [task.exception() for task in ended if not task.cancelled()]
+                assert not any(errors), errors
         # Idle workers of the loop's own pool end with the loop.
         ours = {
             thread

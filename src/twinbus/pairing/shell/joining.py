@@ -29,6 +29,8 @@ class Joining:
         self._queues = queues
         # Called once, when there are backlog queues.
         self._joined = joined
+        # The attempt under way, and the task that makes one after the other.
+        self._attempt: asyncio.Task[None] | None = None
         self._trying: asyncio.Task[None] | None = None
 
     async def join(self) -> None:
@@ -41,7 +43,7 @@ class Joining:
 
     async def join_or_go_on(self, within_seconds: float) -> None:
         """The same for a pair with an outbox: a secondary that is away comes later."""
-        first = asyncio.get_running_loop().create_task(self.join())
+        self._attempt = first = asyncio.get_running_loop().create_task(self.join())
         try:
             await asyncio.wait((first,), timeout=within_seconds)
         except BaseException:
@@ -59,8 +61,10 @@ class Joining:
 
     def stop(self) -> None:
         """The pair ends: try no more."""
-        if self._trying is not None:
-            self._trying.cancel()
+        # A task that is cancelled before its first step does not cancel its attempt.
+        for task in (self._attempt, self._trying):
+            if task is not None:
+                task.cancel()
 
     async def _go_on(self, attempt: asyncio.Task[None], told: BaseException) -> None:
         failures = 0
@@ -73,6 +77,7 @@ class Joining:
                 failures += 1
                 await asyncio.sleep(QUEUE_BACKOFF.pause_ms(failures) / 1000)
                 attempt = asyncio.get_running_loop().create_task(self.join())
+                self._attempt = attempt
             else:
                 self._tell(EventKind.SECONDARY_BACK)
                 return
