@@ -22,9 +22,16 @@ from tests.pairing.real.site import (
     RealPair,
     message,
 )
+from twinbus import limits
 from twinbus.aio import EventKind, OutboxStatus, OutboxUnusable, PairingError
 
 NAMES = [f"m{number}" for number in range(20)]
+
+
+@pytest.fixture(autouse=True)
+def _locks_end_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a pair leaves locked in its outbox returns when the lock ends."""
+    monkeypatch.setattr(limits, "OUTBOX_LOCK_MS", limits.LOCK_MS_MIN)
 
 
 def kill_both(pair: RealPair) -> None:
