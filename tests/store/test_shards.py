@@ -288,6 +288,29 @@ def test_a_process_that_ends_while_it_adds_leaves_what_can_be_opened(
 
 
 @contextmanager
+def read_only(shard: Path) -> Iterator[str]:
+    """Let no file of a shard be written; yields what the system says about it.
+
+    Only root may mount, and only root may write in spite of the mode of a file.
+    """
+    if os.geteuid():
+        paths = [*shard.iterdir(), shard]
+        modes = {path: path.stat().st_mode for path in paths}
+        for path in paths:
+            path.chmod(modes[path] & ~0o222)
+        yield "Permission denied"
+        for path in reversed(paths):
+            path.chmod(modes[path])
+        return
+    subprocess.run(["mount", "--bind", shard, shard], check=True)
+    subprocess.run(["mount", "-o", "remount,bind,ro", shard], check=True)
+    try:
+        yield "Read-only file system"
+    finally:
+        subprocess.run(["umount", "-l", shard], check=True)
+
+
+@contextmanager
 def damage(shard: Path, kind: str) -> Iterator[str]:
     """Let a shard be in a bad way; yields what is said about it."""
     file = shard / FILE_NAME
@@ -311,14 +334,8 @@ def damage(shard: Path, kind: str) -> Iterator[str]:
         yield f"{file} cannot be read (file is not a database)"
         file.write_bytes(content)
     elif kind == "read-only":
-        if os.geteuid():
-            pytest.skip("only root can mount a folder read-only")
-        subprocess.run(["mount", "--bind", shard, shard], check=True)
-        subprocess.run(["mount", "-o", "remount,bind,ro", shard], check=True)
-        try:
-            yield "Read-only file system"
-        finally:
-            subprocess.run(["umount", "-l", shard], check=True)
+        with read_only(shard) as text:
+            yield text
     else:
         store = open_store(shard)
         yield f"in use by process {os.getpid()}"

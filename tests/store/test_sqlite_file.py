@@ -359,9 +359,8 @@ print("recovered")
 
 
 def test_a_full_disk_refuses_until_there_is_space(tmp_path: Path) -> None:
-    if subprocess.run(["unshare", "-rm", "true"], check=False).returncode:
-        pytest.skip("this machine does not let a user mount a small disk")
-
+    # A user may mount in a namespace of its own; where not even that is allowed, the
+    # text of `unshare` is the reason of the failure.
     child = subprocess.run(
         ["unshare", "-rm", sys.executable, "-c", FULL_DISK, tmp_path],
         capture_output=True,
