@@ -16,6 +16,7 @@ Sections are accepted in any order, each once (data and sequence may repeat).
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -288,6 +289,17 @@ def _check_application_properties(buffer: bytes, start: int, end: int) -> None:
             )
 
 
+def _pairs(
+    buffer: bytes, position: int, count: int
+) -> Iterator[tuple[Any, Any, int, int]]:
+    """So many annotations from here on: key, value, and where both begin and end."""
+    for _ in range(count):
+        begin = position
+        key, position = decode(buffer, position)
+        value, position = decode(buffer, position, budget=limits.SECTION_NODES_MAX)
+        yield key, value, begin, position
+
+
 def _read_annotations(message: Incoming, buffer: bytes, start: int, end: int) -> None:
     count, position = find_elements(buffer, start)
     if count > limits.SECTION_NODES_MAX:
@@ -296,12 +308,10 @@ def _read_annotations(message: Incoming, buffer: bytes, start: int, end: int) ->
             f"There are at most {limits.SECTION_NODES_MAX // 2} message annotations."
         )
     pairs: list[bytes] = []
-    for _ in range(count // 2):
-        begin = position
-        key, position = decode(buffer, position)
+    found = _pairs(buffer, position, count // 2)
+    for key, value, begin, position in found:
         if not isinstance(key, (Symbol, ULong)):
             raise DecodeError("Annotation keys must be symbols.")
-        value, position = decode(buffer, position, budget=limits.SECTION_NODES_MAX)
         name = str(key)
         if name in names.BROKER_ANNOTATIONS:
             continue
@@ -328,10 +338,8 @@ def _read_delivery(message: Incoming, buffer: bytes, start: int, end: int) -> No
             f"There are at most {limits.SECTION_NODES_MAX // 2} delivery annotations."
         )
     pairs: list[bytes] = []
-    for _ in range(count // 2):
-        begin = position
-        key, position = decode(buffer, position)
-        _, position = decode(buffer, position, budget=limits.SECTION_NODES_MAX)
+    found = _pairs(buffer, position, count // 2)
+    for key, _, begin, position in found:
         if key != names.LOCK_TOKEN:
             pairs.append(buffer[begin:position])
     if position != end:
@@ -355,11 +363,7 @@ def partition_key_of(head: bytes) -> str | None:
     if len(head) <= HEAD.size:
         return None
     count = HEAD.unpack_from(head)[3]
-    pairs = split_annotations(head)[2]
-    position = 0
-    for _ in range(count):
-        key, position = decode(pairs, position)
-        value, position = decode(pairs, position, budget=limits.SECTION_NODES_MAX)
+    for key, value, _, _ in _pairs(split_annotations(head)[2], 0, count):
         if key == names.PARTITION_KEY:
             return value if isinstance(value, str) else None
     return None
