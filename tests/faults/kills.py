@@ -75,6 +75,18 @@ class Plan(NamedTuple):
     steps: Sequence[object]
 
 
+def trials(
+    module: str,
+    folder: Path,
+    kills: Mapping[str, Sequence[object]],
+    broken: Mapping[str, tuple[Sequence[object], str]],
+) -> dict[str, Outcome]:
+    """Run the right part with each of the kills, and each broken one with its own."""
+    plans = {name: Plan("right", steps) for name, steps in kills.items()}
+    plans |= {name: Plan(name, steps) for name, (steps, _) in broken.items()}
+    return experiments(module, folder, plans)
+
+
 def experiments(
     module: str, folder: Path, plans: Mapping[str, Plan]
 ) -> dict[str, Outcome]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults import mover_points
-from tests.faults.kills import Kill, Outcome, Plan, campaign, experiments
+from tests.faults.kills import Kill, Outcome, campaign, trials
 
 # In the first start of a shard, its set-up makes up to 90 writes and few syncs.
 KILLS = {
@@ -35,10 +35,8 @@ CAMPAIGN = 60
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
-    plans = {name: Plan("right", kills) for name, kills in KILLS.items()}
-    plans |= {mover: Plan(mover, kills) for mover, (kills, _) in BROKEN.items()}
     folder = tmp_path_factory.mktemp("mover")
-    return experiments(mover_points.__name__, folder, plans)
+    return trials(mover_points.__name__, folder, KILLS, BROKEN)
 
 
 @pytest.mark.parametrize("name", KILLS)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults import spool_points
-from tests.faults.kills import NEVER, Kill, Outcome, Plan, campaign, experiments
+from tests.faults.kills import NEVER, Kill, Outcome, campaign, trials
 from tests.faults.spool_points import AWAY, BACK, RETURNS, Round, not_refused
 
 KILLS = {
@@ -42,10 +42,8 @@ CAMPAIGN = 40
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
-    plans = {name: Plan("right", rounds) for name, rounds in KILLS.items()}
-    plans |= {spool: Plan(spool, rounds) for spool, (rounds, _) in BROKEN.items()}
     folder = tmp_path_factory.mktemp("spool")
-    return experiments(spool_points.__name__, folder, plans)
+    return trials(spool_points.__name__, folder, KILLS, BROKEN)
 
 
 @pytest.mark.parametrize("name", KILLS)
