@@ -96,116 +96,34 @@ def backend(tmp_path: Path) -> Backend:
     return Folder(tmp_path / "data")
 
 
-class TestTransactions(store_life.TransactionSuite):
-    pass
-
-
-class TestSavepoints(store_savepoints.SavepointSuite):
-    pass
-
-
-class TestEntities(store_life.EntitySuite):
-    pass
-
-
-class TestCounts(store_life.CountSuite):
-    pass
-
-
-class TestDuplicates(store_life.DuplicateSuite):
-    pass
-
-
-class TestRecords(store_life.RecordSuite):
-    pass
-
-
-class TestOutbox(store_outbox.OutboxSuite):
-    pass
-
-
-class TestApplied(store_outbox.AppliedSuite):
-    pass
-
-
-class TestMirror(store_outbox.MirrorSuite):
-    pass
-
-
-class TestAppend(store_messages.AppendSuite):
-    pass
-
-
-class TestLock(store_messages.LockSuite):
-    pass
-
-
-class TestTake(store_messages.TakeSuite):
-    pass
-
-
-class TestFind(store_messages.FindSuite):
-    pass
-
-
-class TestPeek(store_messages.PeekSuite):
-    pass
-
-
-class TestRemove(store_messages.RemoveSuite):
-    pass
-
-
-class TestHold(store_settling.HoldSuite):
-    pass
-
-
-class TestComplete(store_settling.CompleteSuite):
-    pass
-
-
-class TestRelease(store_settling.ReleaseSuite):
-    pass
-
-
-class TestDefer(store_settling.DeferSuite):
-    pass
-
-
-class TestEndLocks(store_times.EndLocksSuite):
-    pass
-
-
-class TestExpiry(store_times.ExpirySuite):
-    pass
-
-
-class TestClock(store_times.ClockSuite):
-    pass
-
-
-class TestDue(store_times.DueSuite):
-    pass
-
-
-class TestNextTime(store_times.NextTimeSuite):
-    pass
-
-
-class TestAccept(store_sessions.AcceptSuite):
-    pass
-
-
-class TestSessionLock(store_sessions.SessionLockSuite):
-    pass
-
-
-class TestSessionMessages(store_sessions.SessionMessageSuite):
-    pass
-
-
-class TestSessionState(store_sessions.SessionStateSuite):
-    pass
+TestTransactions = store_life.TransactionSuite
+TestSavepoints = store_savepoints.SavepointSuite
+TestEntities = store_life.EntitySuite
+TestCounts = store_life.CountSuite
+TestDuplicates = store_life.DuplicateSuite
+TestRecords = store_life.RecordSuite
+TestOutbox = store_outbox.OutboxSuite
+TestApplied = store_outbox.AppliedSuite
+TestMirror = store_outbox.MirrorSuite
+TestAppend = store_messages.AppendSuite
+TestLock = store_messages.LockSuite
+TestTake = store_messages.TakeSuite
+TestFind = store_messages.FindSuite
+TestPeek = store_messages.PeekSuite
+TestRemove = store_messages.RemoveSuite
+TestHold = store_settling.HoldSuite
+TestComplete = store_settling.CompleteSuite
+TestRelease = store_settling.ReleaseSuite
+TestDefer = store_settling.DeferSuite
+TestEndLocks = store_times.EndLocksSuite
+TestExpiry = store_times.ExpirySuite
+TestClock = store_times.ClockSuite
+TestDue = store_times.DueSuite
+TestNextTime = store_times.NextTimeSuite
+TestAccept = store_sessions.AcceptSuite
+TestSessionLock = store_sessions.SessionLockSuite
+TestSessionMessages = store_sessions.SessionMessageSuite
+TestSessionState = store_sessions.SessionStateSuite
 
 
 def test_histories_of_seeds_are_those_of_the_model(tmp_path: Path) -> None:

@@ -72,48 +72,17 @@ def backend(tmp_path: Path, shard: int) -> Backend:
     return BusyShardFolder(tmp_path / "data", shard)
 
 
-class TestTransactions(store_life.TransactionSuite):
-    pass
-
-
-class TestSavepoints(store_savepoints.SavepointSuite):
-    pass
-
-
-class TestLock(store_messages.LockSuite):
-    pass
-
-
-class TestHold(store_settling.HoldSuite):
-    pass
-
-
-class TestComplete(store_settling.CompleteSuite):
-    pass
-
-
-class TestRelease(store_settling.ReleaseSuite):
-    pass
-
-
-class TestDefer(store_settling.DeferSuite):
-    pass
-
-
-class TestEndLocks(store_times.EndLocksSuite):
-    pass
-
-
-class TestAccept(store_sessions.AcceptSuite):
-    pass
-
-
-class TestSessionLock(store_sessions.SessionLockSuite):
-    pass
-
-
-class TestSessionMessages(store_sessions.SessionMessageSuite):
-    pass
+TestTransactions = store_life.TransactionSuite
+TestSavepoints = store_savepoints.SavepointSuite
+TestLock = store_messages.LockSuite
+TestHold = store_settling.HoldSuite
+TestComplete = store_settling.CompleteSuite
+TestRelease = store_settling.ReleaseSuite
+TestDefer = store_settling.DeferSuite
+TestEndLocks = store_times.EndLocksSuite
+TestAccept = store_sessions.AcceptSuite
+TestSessionLock = store_sessions.SessionLockSuite
+TestSessionMessages = store_sessions.SessionMessageSuite
 
 
 class TestNonces(StoreSuite):
