@@ -47,13 +47,29 @@ async def work(folder: Path, *bodies: str) -> None:
         await send(site, *bodies)
 
 
+async def grow_old(folder: Path, shard: int) -> None:
+    """Send more, and put a copy from before that in the place of a shard."""
+    await make(folder)
+    keep(folder, shard)
+    await work(folder, "c", "d", "e")
+    restore(folder, shard)
+
+
+async def check_later(
+    folder: Path, caplog: pytest.LogCaptureFixture, bodies: str
+) -> None:
+    """What is sent after the next start arrives too, and no copy is found old."""
+    caplog.clear()
+    await work(folder, "h")
+    async with sharded(folder) as site:
+        assert await site.bodies("to") == [*bodies]
+    assert "older copy" not in caplog.text
+
+
 async def test_an_older_source_loses_nothing_that_it_sends_later(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await make(tmp_path)
-    keep(tmp_path, SOURCE)
-    await work(tmp_path, "c", "d", "e")
-    restore(tmp_path, SOURCE)
+    await grow_old(tmp_path, SOURCE)
 
     async with sharded(tmp_path) as site:
         await send(site, "f", "g")
@@ -61,11 +77,7 @@ async def test_an_older_source_loses_nothing_that_it_sends_later(
 
     assert "shard 1 of contoso was replaced by an older copy: shard 2" in caplog.text
     assert "numbers 3 to 5" in caplog.text
-    caplog.clear()
-    await work(tmp_path, "h")
-    async with sharded(tmp_path) as site:
-        assert await site.bodies("to") == [*"abcdefgh"]
-    assert "older copy" not in caplog.text
+    await check_later(tmp_path, caplog, "abcdefgh")
 
 
 async def test_what_waited_in_an_older_source_is_not_applied_again(
@@ -89,21 +101,14 @@ async def test_what_waited_in_an_older_source_is_not_applied_again(
 async def test_an_older_target_goes_on_with_what_there_is(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await make(tmp_path)
-    keep(tmp_path, TARGET)
-    await work(tmp_path, "c", "d", "e")
-    restore(tmp_path, TARGET)
+    await grow_old(tmp_path, TARGET)
 
     async with sharded(tmp_path) as site:
         assert "shard 2 of contoso misses numbers 3 to 5 of shard 1" in caplog.text
         await send(site, "f", "g")
         assert await site.bodies("to") == [*"abfg"]
 
-    caplog.clear()
-    await work(tmp_path, "h")
-    async with sharded(tmp_path) as site:
-        assert await site.bodies("to") == [*"abfgh"]
-    assert "older copy" not in caplog.text
+    await check_later(tmp_path, caplog, "abfgh")
 
 
 @pytest.mark.parametrize(("shard", "arrived"), [(SOURCE, "abcdef"), (TARGET, "abf")])
@@ -127,10 +132,7 @@ async def test_an_older_copy_may_come_while_the_others_serve(
 async def test_an_older_source_goes_on_above_a_target_that_comes_late(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await make(tmp_path)
-    keep(tmp_path, SOURCE)
-    await work(tmp_path, "c", "d", "e")
-    restore(tmp_path, SOURCE)
+    await grow_old(tmp_path, SOURCE)
     place(tmp_path, TARGET).rename(tmp_path / "away")
 
     async with sharded(tmp_path) as site:
