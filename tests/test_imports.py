@@ -37,7 +37,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     # A pair with an outbox starts a server, which it knows as a folder that is served.
     "pairing": _BELOW_PAIRING | {"hosting"},
     "spark": _BELOW_SPARK,
-    "server": _BELOW_CLIENT,
+    "server": _BELOW_CLIENT | {"config_node"},
+    # Values of a configuration file, for the server's and for price books.
+    "config_node": frozenset({"core"}),
     # For the checker of types alone; `test_importing_the_package_costs_nothing`.
     "twinbus": frozenset({"aio", "embedding", "pairing"}),
     # A namespace inside the process of an application is on top of pairing.

@@ -163,10 +163,24 @@ def test_yaml_may_share_values() -> None:
 
 
 def refused(text: str, file: str = "a.yaml") -> str:
+    """The refusal of a text, without the file. Lines are named in YAML alone."""
     with pytest.raises(errors.ConfigError) as refusal:
         parse_config(text, file)
     assert refusal.value.text.startswith(f"{file}: ")
     return refusal.value.text.removeprefix(f"{file}: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "refusal"),
+    [
+        ("namespaces:\n- name: a\n  queues:\n  - name: q\n    colour: 1", "line 5: "),
+        ("namespaces:\n- name: a\n- name: b\n  queues: 1", "line 4: "),
+        ("namespaces:\n- name: a\n  name: b", "line 3: the key 'name' is there twice"),
+        ("namespaces:\n- &a {name: a, shards: no}\n- {<<: *a, name: b}", "line 2: "),
+    ],
+)
+def test_a_refusal_of_yaml_names_the_line(text: str, refusal: str) -> None:
+    assert refused(text).startswith(refusal)
 
 
 def queue(**values: object) -> str:
@@ -197,7 +211,7 @@ def queue(**values: object) -> str:
 def test_a_wrong_value_is_named_with_its_place(
     name: str, value: object, problem: str
 ) -> None:
-    text = refused(queue(**{name: value}))
+    text = refused(queue(**{name: value}), "a.json")
 
     assert text.startswith(f"namespaces[0].queues[0].{name}: {problem}") or (
         problem in text and text.startswith(f"namespaces[0].queues[0].{name}: ")

@@ -10,7 +10,6 @@ Knows nothing about what already exists in a store.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -18,6 +17,14 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from twinbus import limits
+from twinbus.config_node import (
+    ConfigNode,
+    Fields,
+    known_fields,
+    read_file,
+    read_text,
+    required_field,
+)
 from twinbus.core import names, rights
 from twinbus.core.entity import (
     ActiveStatus,
@@ -43,9 +50,6 @@ from twinbus.server.broker.directory.config import (
     SubscriptionConfig,
     TopicConfig,
 )
-from twinbus.server.setup.config_node import ConfigNode, read_file, read_text
-
-Fields = dict[str, ConfigNode]
 
 _D = TypeVar("_D", QueueDescription, TopicDescription, SubscriptionDescription)
 
@@ -397,25 +401,11 @@ def _values(node: ConfigNode | None) -> dict[str, object]:
 
 
 def _known(fields: Fields, known: Iterable[str], style: _Style) -> Fields:
-    """Refuse a key that means nothing here; drop those without a value."""
-    allowed = list(known)
-    for name, child in fields.items():
-        if name in allowed:
-            continue
-        near = difflib.get_close_matches(name, allowed, n=1)
-        hint = (
-            f"Did you mean '{style.spell(near[0])}'?"
-            if near
-            else f"Known are {', '.join(style.spell(key) for key in allowed)}."
-        )
-        child.fail(f"this key is not known. {hint}")
-    return {name: child for name, child in fields.items() if child.value is not None}
+    return known_fields(fields, known, style.spell)
 
 
 def _required(node: ConfigNode, fields: Fields, name: str, style: _Style) -> ConfigNode:
-    if name not in fields:
-        node.fail(f"the key '{style.spell(name)}' is missing.")
-    return fields[name]
+    return required_field(node, fields, name, style.spell)
 
 
 def _take_list(fields: Fields, name: str) -> list[ConfigNode]:

@@ -1,16 +1,18 @@
 """One value of a configuration file, and where it stands.
 
 Owns reading the file's text and asking its values for types. Every refusal names the
-file, the place, the value and what to write instead; values of secrets are not shown.
-Knows nothing about what a configuration means.
+file, the line (in YAML), the place, the value and what to write instead; values of
+secrets are not shown. Knows nothing about what a configuration means.
 """
 
 from __future__ import annotations
 
+import difflib
 import json
 import reprlib
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -30,10 +32,14 @@ class ConfigNode:
     file: str
     place: str
     value: Any
+    # What YAML read the value from, and the line of its key; None where it is JSON.
+    source: yaml.Node | None = None
+    line: int | None = None
 
     def fail(self, problem: str) -> NoReturn:
         """Refuse the file because of this value."""
-        where = f"{self.file}: {self.place}" if self.place else self.file
+        where = self.file if self.line is None else f"{self.file}: line {self.line}"
+        where = f"{where}: {self.place}" if self.place else self.file
         raise errors.ConfigError(f"{where}: {problem}")
 
     def checked(self, call: Callable[[], _T]) -> _T:
@@ -48,23 +54,40 @@ class ConfigNode:
         if not isinstance(self.value, dict):
             self._wrong("a mapping of keys to values")
         children = {}
+        sources = self._sources()
         for key, value in self.value.items():
             # YAML reads the bare words true and false as booleans, in keys too.
             name = str(key).lower() if isinstance(key, bool) else key
             if not isinstance(name, str):
                 self.fail(f"the key {reprlib.repr(key)} is not text. Put it in quotes.")
             place = f"{self.place}.{name}" if self.place else name
-            children[name] = ConfigNode(self.file, place, value)
+            # A key that was merged into the mapping is not among its own.
+            line, source = sources.get(name, (self.line, None))
+            children[name] = ConfigNode(self.file, place, value, source, line)
         return children
 
     def items(self) -> list[ConfigNode]:
         """Children in order."""
         if not isinstance(self.value, list):
             self._wrong("a list")
-        return [
-            ConfigNode(self.file, f"{self.place}[{index}]", value)
-            for index, value in enumerate(self.value)
-        ]
+        children = []
+        for index, value in enumerate(self.value):
+            place, source, line = f"{self.place}[{index}]", None, self.line
+            if isinstance(self.source, yaml.SequenceNode):
+                source = self.source.value[index]
+                line = _line_of(source)
+            children.append(ConfigNode(self.file, place, value, source, line))
+        return children
+
+    def _sources(self) -> dict[str, tuple[int, yaml.Node]]:
+        """By key, where the children of a mapping stand."""
+        if not isinstance(self.source, yaml.MappingNode):
+            return {}
+        return {
+            key.value: (_line_of(key), value)
+            for key, value in self.source.value
+            if isinstance(key, yaml.ScalarNode)
+        }
 
     def text(self) -> str:
         """The value as text."""
@@ -83,6 +106,14 @@ class ConfigNode:
         if not isinstance(self.value, int) or isinstance(self.value, bool):
             self._wrong("a whole number, without quotes")
         return self.value
+
+    def amount(self) -> Decimal:
+        """The value as a number that is not negative, with the digits of the file."""
+        value = self.value
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not 0 <= value < float("inf"):
+            self._wrong("a number of 0 or more, without quotes")
+        return Decimal(str(value))
 
     def duration_ms(self) -> int:
         """The value as a duration."""
@@ -106,6 +137,36 @@ class ConfigNode:
             # Whatever stands here may have been meant to be a key.
             shown = shown or "something else"
         self.fail(f"this is {shown or reprlib.repr(self.value)}; it must be {wanted}.")
+
+
+Fields = dict[str, ConfigNode]
+# How a format writes the name of a key.
+Spell = Callable[[str], str]
+
+
+def known_fields(fields: Fields, known: Iterable[str], spell: Spell = str) -> Fields:
+    """Refuse a key that means nothing here; drop those without a value."""
+    allowed = list(known)
+    for name, child in fields.items():
+        if name in allowed:
+            continue
+        near = difflib.get_close_matches(name, allowed, n=1)
+        hint = (
+            f"Did you mean '{spell(near[0])}'?"
+            if near
+            else f"Known are {', '.join(spell(key) for key in allowed)}."
+        )
+        child.fail(f"this key is not known. {hint}")
+    return {name: child for name, child in fields.items() if child.value is not None}
+
+
+def required_field(
+    node: ConfigNode, fields: Fields, name: str, spell: Spell = str
+) -> ConfigNode:
+    """A field that has to be there."""
+    if name not in fields:
+        node.fail(f"the key '{spell(name)}' is missing.")
+    return fields[name]
 
 
 def read_file(path: Path) -> ConfigNode:
@@ -133,9 +194,11 @@ def read_text(text: str, file: str) -> ConfigNode:
     """Read text into its root node: JSON if it is called so or looks so, else YAML."""
     suffix = Path(file).suffix.lower()
     looks_json = text.lstrip().startswith("{") and suffix not in (".yaml", ".yml")
-    parse = _parse_json if suffix == ".json" or looks_json else _parse_yaml
+    is_json = suffix == ".json" or looks_json
     try:
-        return ConfigNode(file, "", parse(text))
+        if is_json:
+            return ConfigNode(file, "", _parse_json(text))
+        return ConfigNode(file, "", *_parse_yaml(text))
     except (yaml.YAMLError, ValueError) as fault:
         # Only the place: the text around it may hold a key.
         raise errors.ConfigError(f"{file}: {_describe(fault)}") from None
@@ -146,10 +209,14 @@ def read_text(text: str, file: str) -> ConfigNode:
 class _RepeatedKey(ValueError):
     """A mapping has one key twice."""
 
+    def __init__(self, key: object, line: int | None = None) -> None:
+        super().__init__(key)
+        self.where = "" if line is None else f"line {line}: "
+
 
 def _describe(fault: Exception) -> str:
     if isinstance(fault, _RepeatedKey):
-        return f"the key {fault.args[0]!r} is there twice. Remove one."
+        return f"{fault.where}the key {fault.args[0]!r} is there twice. Remove one."
     if isinstance(fault, json.JSONDecodeError):
         return f"line {fault.lineno}, column {fault.colno}: not JSON: {fault.msg}."
     if isinstance(fault, yaml.MarkedYAMLError) and fault.problem_mark:
@@ -186,10 +253,22 @@ class _Loader(yaml.SafeLoader):
             if not isinstance(key, Hashable):
                 continue  # the base class refuses it, with its place
             if key in seen:
-                raise _RepeatedKey(key)
+                raise _RepeatedKey(key, _line_of(key_node))
             seen.add(key)
         return super().construct_mapping(node, deep=deep)
 
 
-def _parse_yaml(text: str) -> Any:
-    return yaml.load(text, Loader=_Loader)  # noqa: S506 - a subclass of SafeLoader
+def _line_of(source: yaml.Node) -> int:
+    line: int = source.start_mark.line
+    return line + 1
+
+
+def _parse_yaml(text: str) -> tuple[Any, yaml.Node | None]:
+    """The value, and what it was read from; None for an empty file."""
+    loader = _Loader(text)
+    try:
+        source = loader.get_single_node()
+        value = None if source is None else loader.construct_document(source)
+    finally:
+        loader.dispose()
+    return value, source
