@@ -803,6 +803,8 @@ CLI_WAIT_SECONDS_MAX = 86_400
 HEADER_TTL_MS_MAX = (1 << 32) - 1
 # Azure counts an operation for each 64 KiB of a message.
 OPERATION_BYTES = 64 * 1024
+# Decimals of an amount of money: the smallest prices of one operation have six.
+PRICE_DECIMALS_MAX = 6
 # The rates of a syphon are averages over this long.
 CLI_RATE_SECONDS = 10.0
 # What a command waits for the secondary, and for a link to an entity of the primary.
