@@ -805,6 +805,11 @@ HEADER_TTL_MS_MAX = (1 << 32) - 1
 OPERATION_BYTES = 64 * 1024
 # Decimals of an amount of money: the smallest prices of one operation have six.
 PRICE_DECIMALS_MAX = 6
+# What a forecast takes: a year of 365 days at most, more messages a second than any
+# namespace takes, and more entities, senders or queues than one has.
+FORECAST_MS_MAX = 365 * 86_400_000
+FORECAST_RATE_MAX = 1_000_000_000
+FORECAST_COUNT_MAX = 1_000_000
 # The rates of a syphon are averages over this long.
 CLI_RATE_SECONDS = 10.0
 # What a command waits for the secondary, and for a link to an entity of the primary.
