@@ -810,6 +810,8 @@ PRICE_DECIMALS_MAX = 6
 FORECAST_MS_MAX = 365 * 86_400_000
 FORECAST_RATE_MAX = 1_000_000_000
 FORECAST_COUNT_MAX = 1_000_000
+# Values of one option that are compared: a screen of lines.
+FORECAST_COMPARED_MAX = 50
 # The rates of a syphon are averages over this long.
 CLI_RATE_SECONDS = 10.0
 # What a command waits for the secondary, and for a link to an entity of the primary.

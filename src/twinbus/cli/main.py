@@ -52,6 +52,7 @@ PARTS = {
     "keys": "namespace.keys",
     "message": "namespace.message",
     "backlog": "pair.backlog",
+    "cost": "cost",
     "fault": "server.fault",
     "diagnostics": "server.diagnostics",
 }
