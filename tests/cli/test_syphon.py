@@ -237,7 +237,22 @@ def test_people_get_a_table_of_a_dry_run(quick: tuple[object, ...], run: Run) ->
     lines = run("syphon", *quick, "--dry-run").out.splitlines()
 
     assert lines[0].split()[:3] == ["index", "destination", "messages"]
-    assert lines[-1].split() == ["operations", "180"]
+    assert ["operations", "180"] in [line.split() for line in lines]
+    assert lines[-1].split() == ["prices", "example"]
+
+
+def test_a_dry_run_says_what_the_drain_costs_at_most(
+    quick: tuple[object, ...], run: Run, tmp_path: Path
+) -> None:
+    mine = tmp_path / "mine.yaml"
+    # The dearest tier has 0.80 for a million operations.
+    dear = run("cost", "prices").out.replace("0.80", "1000000")
+    mine.write_text(dear.replace("name: example", "name: mine"))
+
+    told = run("syphon", *quick, "--dry-run", "--prices", mine, "--json").json
+
+    assert (told["prices"], told["currency"]) == ("mine", "EUR")
+    assert told["money_at_most"] == "180.00"
 
 
 @pytest.mark.parametrize(
@@ -257,6 +272,7 @@ def test_people_get_a_table_of_a_dry_run(quick: tuple[object, ...], run: Run) ->
         (("--secondary", "x=y"), "twinbus: --secondary: ", 2),
         (("--ca-file", "/nowhere"), "cannot be read", 2),
         (("--conf", "what"), "NAME=VALUE", 2),
+        (("--prices", "mine.yaml"), "twinbus: --prices needs --dry-run", 2),
         (("--master", "spark://x:1"), "twinbus: --journal is missing", 2),
         (("--master", "spark://127.0.0.1:9", *JOURNAL), "does not answer", 2),
         (("--master", "sc://127.0.0.1:9/;x=y", *JOURNAL), "does not answer", 2),

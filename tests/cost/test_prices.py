@@ -148,6 +148,13 @@ def test_units_priced_one_after_the_other_cost_as_much_as_together(
     assert amount == tiered(done, tiers, one)
 
 
+def test_an_addition_costs_at_most_what_the_dearest_tiers_say() -> None:
+    book = parse_prices(SMALL, "small.yaml")
+    usage = Usage(MONTH, {("send", "accepted"): 2_000_000}, bytes_out=1024**3)
+
+    assert str(book.at_most(usage)) == "1.70"
+
+
 REFUSALS = [
     ("name: small", "nmae: small", "line 1: nmae: this key is not known. Did you mean"),
     ("currency: USD\n", "", "the key 'currency' is missing."),

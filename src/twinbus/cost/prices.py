@@ -113,6 +113,22 @@ class PriceBook:
             ),
         )
 
+    def at_most(self, usage: Usage) -> Decimal:
+        """What a usage adds to a bill at most: all of it in the dearest tiers.
+
+        What it really adds depends on what else is used in the month.
+        """
+        parts = (
+            (Fraction(self.counted(usage), MILLION), self.operations),
+            (Fraction(usage.bytes_out, GIGABYTE), self.bandwidth_out),
+            (Fraction(usage.bytes_in, GIGABYTE), self.bandwidth_in),
+        )
+        amount = sum(
+            units * Fraction(max(tier.price for tier in tiers))
+            for units, tiers in parts
+        )
+        return rounded(Fraction(amount), self.decimals)
+
 
 # -- the file ------------------------------------------------------------------------
 

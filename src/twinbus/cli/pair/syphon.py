@@ -30,6 +30,7 @@ from twinbus import limits
 from twinbus.cli.output import Json, pairs, progress, show, show_all
 from twinbus.cli.pair.options import CaFile, PrimaryName, PrimaryText, SecondaryText
 from twinbus.cli.secret import read_secret
+from twinbus.cost.prices import PriceBook, load_prices
 from twinbus.errors import ArgumentError, ConfigError, TwinbusError
 
 if TYPE_CHECKING:
@@ -106,6 +107,10 @@ Conf = Annotated[
     list[str] | None,
     typer.Option("--conf", metavar="NAME=VALUE", help="A Spark setting; several."),
 ]
+Prices = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="With --dry-run: a price book of yours."),
+]
 MetricsPort = Annotated[
     int | None,
     typer.Option(min=0, max=65535, help="Serve Prometheus metrics there, on loopback."),
@@ -130,9 +135,13 @@ def syphon(
     conf: Conf = None,
     metrics_port: MetricsPort = None,
     ca_file: CaFile = None,
+    prices: Prices = None,
     as_json: Json = False,
 ) -> None:
     """Move the backlog to the primary, on Spark."""
+    if prices is not None and not dry_run:
+        raise ConfigError("--prices needs --dry-run: without it nothing is priced.")
+    book = load_prices(prices) if dry_run else None
     options: dict[str, object] = {
         "primaryConnectionString": read_secret(primary).reveal(),
         "secondaryConnectionString": read_secret(secondary).reveal(),
@@ -153,8 +162,8 @@ def syphon(
 
     job, given = _prepare(options, master)
     indexes = asyncio.run(check(job))
-    if dry_run:
-        _dry_run(job, indexes, as_json)
+    if book is not None:
+        _dry_run(job, indexes, book, as_json)
         return
     spark = _session(master, dict(pairs("--conf", conf)))
     try:
@@ -183,17 +192,19 @@ def _path_text(path: Path | None) -> str | None:
     return None if path is None else str(path)
 
 
-def _dry_run(job: SyphonJob, indexes: list[int], as_json: bool) -> None:
+def _dry_run(
+    job: SyphonJob, indexes: list[int], book: PriceBook, as_json: bool
+) -> None:
     from twinbus.cli.pair.syphon_dry import forecast, summary
 
     with progress(None) as advance:
         found = asyncio.run(forecast(job, indexes, advance))
     if as_json:
         lines = [asdict(each) for each in found]
-        show({**summary(found), "queues": lines}, as_json=True)
+        show({**summary(found, book), "queues": lines}, as_json=True)
         return
     show_all([asdict(each) for each in found], _COLUMNS, as_json)
-    show(summary(found), as_json)
+    show(summary(found, book), as_json)
 
 
 # -- Spark ---------------------------------------------------------------------------

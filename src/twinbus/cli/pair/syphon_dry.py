@@ -3,19 +3,24 @@
 Browses the backlog queues, asks the syphon's own rules about every message, and links
 to every destination to learn whether it would take one. Changes nothing. An operation
 is a message of up to 64 KB that is received or sent; a larger one counts as several.
+What they cost at most is what a price book says for its dearest tiers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from twinbus import limits
 from twinbus.cli.pair.backlog_queues import browse
 from twinbus.clock import SystemClock
 from twinbus.core.names import check_entity_path, strip_uri
+from twinbus.cost.prices import PriceBook
+from twinbus.cost.usage import Usage
 from twinbus.errors import CallerError, RemoteError
+from twinbus.ledger.schema import ACCEPTED, RECEIVE, SEND, SETTLE, size_class
 from twinbus.pairing.rules.envelope import REASON_ALIAS
 from twinbus.pairing.rules.syphon_rules import (
     DeadLetter,
@@ -44,6 +49,9 @@ class Forecast:
     messages: int = 0
     bytes: int = 0
     operations: int = 0
+    # The part of the operations that are sends to the primary, and their bytes.
+    sends: int = 0
+    sent_bytes: int = 0
     # What the rules say: `move`, `drop`, why it would be dead-lettered, or why it
     # would have to wait.
     fate: str = MOVE
@@ -56,21 +64,19 @@ class _Forecasts:
     def add(self, index: int, message: Message, now_ms: int, ttl_rule: str) -> None:
         """Count one message."""
         outcome = decide(message.payload, now_ms, ttl_rule)
-        destination, fate, operations = "-", "drop", _operations(message.payload)
+        destination, fate, sent = "-", "drop", b""
         if isinstance(outcome, SendToPrimary):
-            destination, fate = outcome.path, MOVE
-            operations += _operations(outcome.payload)
+            destination, fate, sent = outcome.path, MOVE, outcome.payload
         elif isinstance(outcome, DeadLetter):
             fate = f"{_DEAD}{outcome.reason}"
         key = index, destination, fate
         found = self.by_kind.setdefault(key, Forecast(index, destination, fate=fate))
         found.messages += 1
         found.bytes += len(message.payload)
-        found.operations += operations
-
-
-def _operations(payload: bytes) -> int:
-    return max(-(-len(payload) // limits.OPERATION_BYTES), 1)
+        found.sent_bytes += len(sent)
+        sends = size_class(len(sent)) if sent else 0
+        found.sends += sends
+        found.operations += size_class(len(message.payload)) + sends
 
 
 async def forecast(
@@ -114,7 +120,7 @@ async def _fate_at(primary: Connection, path: str) -> str:
     return MOVE
 
 
-def summary(forecasts: list[Forecast]) -> dict[str, Any]:
+def summary(forecasts: list[Forecast], book: PriceBook) -> dict[str, Any]:
     """All of it in a few numbers."""
 
     def count(fate: str) -> int:
@@ -127,4 +133,24 @@ def summary(forecasts: list[Forecast]) -> dict[str, Any]:
         "would_be_dead_lettered": count(_DEAD),
         "bytes": sum(each.bytes for each in forecasts),
         "operations": sum(each.operations for each in forecasts),
+        "money_at_most": str(book.at_most(_usage(forecasts))),
+        "currency": book.currency,
+        "prices": book.name,
     }
+
+
+def _usage(forecasts: list[Forecast]) -> Usage:
+    """What it takes to move these: each is received, sent and completed."""
+    sends = sum(each.sends for each in forecasts)
+    receives = sum(each.operations for each in forecasts) - sends
+    charges = {
+        (RECEIVE, ACCEPTED): receives,
+        (SEND, ACCEPTED): sends,
+        (SETTLE, ACCEPTED): sum(each.messages for each in forecasts),
+    }
+    return Usage(
+        Fraction(0),
+        charges,
+        bytes_in=sum(each.sent_bytes for each in forecasts),
+        bytes_out=sum(each.bytes for each in forecasts),
+    )
