@@ -530,6 +530,32 @@ STORE_PROBE_BYTES = 64 * 1024
 # Messages in a row that are worth three statements of their own when they settle.
 STORE_RUN_MESSAGES_MIN = 4
 
+# -- the ledger --------------------------------------------------------------------
+
+# Rows of a ledger are for a minute.
+LEDGER_MINUTE_MS = 60_000
+# The folders of a ledger are for a day.
+LEDGER_DAY_MS = 24 * 60 * LEDGER_MINUTE_MS
+# A message is billed once for each 64 KB that it has begun, as the service documents.
+LEDGER_UNIT_BYTES = 64 * 1024
+# Distinct rows of one minute, far above what a namespace of 10,000 entities makes: a
+# client that names entities at random must not fill memory. 40 MB at most.
+LEDGER_ROWS_PER_MINUTE_MAX = 100_000
+# Events of pairs in one minute; each entity has a few in an outage.
+LEDGER_EVENTS_PER_MINUTE_MAX = 10_000
+# Minutes that wait for a disk that hangs, before they are dropped.
+LEDGER_MINUTES_WAITING_MAX = 10
+# What the last flush may take when a server or a factory stops.
+LEDGER_CLOSE_SECONDS_MAX = 5.0
+# Days are kept so long: a year and a month, to compare a month with the year before.
+LEDGER_DAYS_MAX = 400
+# Rows in memory while a day is compacted, and so in each group of its file.
+LEDGER_COMPACT_ROWS = 200_000
+# Processes of one name that may write into one folder at a time.
+LEDGER_WRITERS_MAX = 64
+# The name of a writer is part of names of files.
+LEDGER_WRITER_CHARS_MAX = 80
+
 # -- the client --------------------------------------------------------------------
 
 # What a client asks a server to keep: a frame within this time. The JavaScript SDK's
@@ -801,8 +827,6 @@ CLI_RECEIVE_MESSAGES_MAX = 100
 CLI_WAIT_SECONDS_MAX = 86_400
 # The longest time to live that a header holds: 32 bits of milliseconds, 49 days.
 HEADER_TTL_MS_MAX = (1 << 32) - 1
-# Azure counts an operation for each 64 KiB of a message.
-OPERATION_BYTES = 64 * 1024
 # Decimals of an amount of money: the smallest prices of one operation have six.
 PRICE_DECIMALS_MAX = 6
 # What a forecast takes: a year of 365 days at most, more messages a second than any

@@ -1,5 +1,9 @@
 """The ledger: how many billable operations there were, by minute, in Parquet files.
 
-Read `schema.py` (the format). Must not know what a message, a link or a namespace is:
-names and numbers come in.
+Read `schema.py` (the format), `counts.py` (counting while operations happen),
+`files.py` (how a file appears and goes), `writer.py` (minutes and events become files,
+and what a crash leaves) with `compaction.py` (one file for a closed day), and
+`keeper.py` (the timer and the thread that write). Must not know what a message, a link
+or a namespace is: names and numbers come in. No secret and nothing of a message is ever
+given to it.
 """

@@ -110,4 +110,4 @@ def arrow_schema(columns: tuple[tuple[str, str], ...]) -> pa.Schema:
 
 def size_class(size_bytes: int) -> int:
     """How often a message of that size counts."""
-    return max(1, -(-size_bytes // limits.OPERATION_BYTES))
+    return max(1, -(-size_bytes // limits.LEDGER_UNIT_BYTES))
