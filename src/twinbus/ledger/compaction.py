@@ -1,0 +1,103 @@
+"""One file for each closed day of a writer.
+
+A day has a file for each minute; readers are faster with one. Files cannot be replaced
+by another in one step, so the order of steps decides what a reader sees and what a
+crash leaves:
+
+1. All rows are written into a hidden file, whose metadata lists the files it replaces.
+2. It is renamed to `.ready-...`, still hidden. From here on it stands for its rows.
+3. The files that it replaces are removed.
+4. It gets a name that readers see.
+
+A crash before step 2 leaves a temporary file, which the next start removes. A crash
+after it leaves a ready file, and the next start goes on with step 3. So rows are never
+there twice and never lost. Between the steps 3 and 4, some milliseconds or until the
+next start, readers miss rows of that day.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from twinbus import limits
+from twinbus.ledger.files import TEMPORARY, LedgerDisk, hidden_files, own_files
+from twinbus.ledger.schema import FILE_SUFFIX
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger("twinbus.ledger")
+
+READY = ".ready-"
+_REPLACES = "twinbus_replaces"
+
+
+def repair(folder: Path, writer: str, disk: LedgerDisk) -> None:
+    """Finish what a crash has left in the folder of a day."""
+    left = hidden_files(folder, TEMPORARY, writer)
+    if left:
+        disk.remove(folder, left)
+    for name in hidden_files(folder, READY, writer):
+        disk.remove(folder, _replaced_by(folder / name))
+        disk.rename(folder / name, name.removeprefix(READY))
+
+
+def compact(folder: Path, writer: str, disk: LedgerDisk) -> None:
+    """Put all rows of a writer in a closed day into one file."""
+    repair(folder, writer, disk)
+    names = [name for name in own_files(folder, writer) if _is_readable(folder / name)]
+    if len(names) < 2:
+        return
+    # A time after all others of the day.
+    name = f"{writer}-240000-{secrets.token_hex(4)}{FILE_SUFFIX}"
+    temporary = folder / f"{TEMPORARY}{name}"
+    disk.write(temporary, _groups(folder, names), {_REPLACES: "\n".join(names)})
+    disk.rename(temporary, f"{READY}{name}")
+    repair(folder, writer, disk)
+
+
+def _is_readable(path: Path) -> bool:
+    """Whether a file can be read; a damaged one stays as it is, for people to see."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        pq.read_table(path, use_threads=False, partitioning=None)
+    except (pa.ArrowException, OSError) as error:
+        log.warning("%s cannot be read and stays as it is: %s", path, error)
+        return False
+    return True
+
+
+def _groups(folder: Path, names: Sequence[str]) -> Iterator[pa.Table]:
+    """The rows of all files, in groups of a size that suits readers and memory."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    waiting: list[pa.Table] = []
+    for name in names:
+        table = pq.read_table(folder / name, use_threads=False, partitioning=None)
+        # The metadata of a file that was compacted before lists files that are gone.
+        waiting.append(table.replace_schema_metadata(_version_of(table)))
+        if sum(each.num_rows for each in waiting) >= limits.LEDGER_COMPACT_ROWS:
+            yield pa.concat_tables(waiting).combine_chunks()
+            waiting = []
+    if waiting:
+        yield pa.concat_tables(waiting).combine_chunks()
+
+
+def _version_of(table: pa.Table) -> dict[bytes, bytes]:
+    kept = table.schema.metadata or {}
+    return {key: value for key, value in kept.items() if key != _REPLACES.encode()}
+
+
+def _replaced_by(path: Path) -> list[str]:
+    import pyarrow.parquet as pq
+
+    metadata = pq.read_schema(path).metadata or {}
+    listed: bytes = metadata.get(_REPLACES.encode(), b"")
+    return listed.decode().split("\n")

@@ -1,0 +1,145 @@
+"""A closed day becomes one file, and a crash at any step neither doubles nor loses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.ledger.reading import files, rows, totals
+from tests.ledger.site import (
+    DAY_MS,
+    MINUTE_MS,
+    NOON_MS,
+    DyingDisk,
+    Killed,
+    crash,
+    sends,
+    told,
+    writer,
+)
+from twinbus import limits
+
+MINUTES = 4
+# Writes, renames and removals of one compaction, before and after each.
+STEPS = 2 + 2 + (MINUTES + 1) + 2
+
+
+def day_of_minutes(folder: Path, name: str = "node") -> None:
+    """Write some minutes of a day, and stop."""
+    ledger = writer(folder, name=name)
+    for minute in range(MINUTES):
+        ledger.write(NOON_MS + minute * MINUTE_MS, sends(minute + 1))
+    ledger.write(NOON_MS, told(NOON_MS))
+    ledger.close()
+
+
+def test_a_closed_day_becomes_one_file(tmp_path: Path) -> None:
+    day_of_minutes(tmp_path)
+    before = rows(tmp_path)
+
+    ledger = writer(tmp_path)
+    ledger.open(NOON_MS + DAY_MS)
+
+    (path,) = files(tmp_path)
+    assert path.name.startswith("node-240000-")
+    assert rows(tmp_path) == before
+    assert {p.name for p in path.parent.iterdir()} == {path.name}
+    ledger.close()
+
+
+def test_the_running_day_is_left_alone(tmp_path: Path) -> None:
+    day_of_minutes(tmp_path)
+
+    ledger = writer(tmp_path)
+    ledger.open(NOON_MS + 60 * MINUTE_MS)
+
+    assert len(files(tmp_path)) == MINUTES
+    ledger.close()
+
+
+def test_files_of_other_writers_are_left_alone(tmp_path: Path) -> None:
+    day_of_minutes(tmp_path)
+    day_of_minutes(tmp_path, "node-2")
+
+    ledger = writer(tmp_path)
+    ledger.open(NOON_MS + DAY_MS)
+
+    names = [path.name for path in files(tmp_path)]
+    assert len(names) == 1 + MINUTES
+    assert totals(tmp_path, "writer") == {("node",): 10, ("node-2",): 10}
+    ledger.close()
+
+
+def test_a_late_file_is_compacted_with_the_others(tmp_path: Path) -> None:
+    day_of_minutes(tmp_path)
+    ledger = writer(tmp_path)
+    ledger.open(NOON_MS + DAY_MS)
+    ledger.write(NOON_MS, sends(5))
+
+    ledger.write(NOON_MS + 2 * DAY_MS, sends(0))
+
+    assert len(list(tmp_path.glob("day=2026-11-15/*"))) == 1
+    assert totals(tmp_path, "operation") == {("send",): 15}
+    ledger.close()
+
+
+def test_memory_is_bounded_by_groups_of_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LEDGER_COMPACT_ROWS", 2)
+    day_of_minutes(tmp_path)
+    before = rows(tmp_path)
+
+    ledger = writer(tmp_path)
+    ledger.open(NOON_MS + DAY_MS)
+
+    assert rows(tmp_path) == before
+    ledger.close()
+
+
+def test_a_damaged_file_stays_and_the_rest_is_compacted(tmp_path: Path) -> None:
+    day_of_minutes(tmp_path)
+    damaged = files(tmp_path)[0]
+    damaged.write_bytes(b"PAR1 not really")
+
+    ledger = writer(tmp_path)
+    ledger.open(NOON_MS + DAY_MS)
+
+    assert damaged.read_bytes() == b"PAR1 not really"
+    damaged.unlink()
+    assert len(files(tmp_path)) == 1
+    assert totals(tmp_path, "operation") == {("send",): 9}
+    ledger.close()
+
+
+@pytest.mark.parametrize("steps", range(STEPS))
+def test_a_crash_at_any_step_neither_doubles_nor_loses_rows(
+    tmp_path: Path, steps: int
+) -> None:
+    day_of_minutes(tmp_path)
+    before = rows(tmp_path)
+    victim = writer(tmp_path, DyingDisk(steps))
+
+    with pytest.raises(Killed):
+        victim.open(NOON_MS + DAY_MS)
+    crash(victim)
+
+    seen = rows(tmp_path)
+    assert all(seen.count(row) == 1 for row in seen)
+    again = writer(tmp_path)
+    again.open(NOON_MS + DAY_MS)
+    (path,) = files(tmp_path)[:1]
+    assert [row for row in rows(tmp_path) if row["operation"] == "send"] == before
+    assert {p.name for p in path.parent.iterdir()} == {path.name}
+    again.close()
+
+
+def test_the_steps_above_are_all_steps_of_a_compaction(tmp_path: Path) -> None:
+    day_of_minutes(tmp_path)
+
+    ledger = writer(tmp_path, DyingDisk(STEPS))
+    ledger.open(NOON_MS + DAY_MS)
+
+    assert len(files(tmp_path)) == 1
+    ledger.close()
