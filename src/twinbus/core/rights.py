@@ -262,13 +262,13 @@ class Claim:
 
 def allowed(
     claims: Iterable[Claim], operation: Operation, path: EntityPath, now_s: int
-) -> None:
-    """Return if a live claim gives the right that the operation needs; else raise."""
+) -> Claim:
+    """The live claim that gives the right that the operation needs; else raise."""
     needs = _NEEDS.get(operation, ())
     for claim in claims:
         reaches = operation in _WITHOUT_PATH or claim.covers(path)
         if reaches and claim.live(now_s) and any(r in claim.rights for r in needs):
-            return
+            return claim
     wanted = "' or '".join(name for name, right in _NAMED.items() if right in needs)
     raise errors.Unauthorized(
         f"Unauthorized access. '{wanted}' claim(s) are required to perform this "

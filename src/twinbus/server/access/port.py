@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from twinbus import limits
+from twinbus.ledger.keeper import LedgerKeeper
 from twinbus.server.access.buckets import Buckets
 from twinbus.server.access.failures import Failures
 from twinbus.server.access.memory import Ledger
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 HTTP_PORT_PROPERTIES = {"http": "twinbus:http-port", "https": "twinbus:https-port"}
 INSTANCE_PROPERTY = "twinbus:instance"
 INSTANCE_HEADER = "Twinbus-Instance"
+# What a transport is asked for that is not a plain socket: its name in the ledger.
+CONNECTION_KIND = "twinbus.connection"
 
 
 class Admitted(Protocol):
@@ -79,6 +82,8 @@ class NamespacePort:
     active_at: float = -math.inf
     # Switches rehearsed faults; None on a server without `--faults`.
     switchboard: Switchboard | None = None
+    # Where its operations are counted; None without a ledger.
+    ledger: LedgerKeeper | None = None
     # What connections hold; one for all ports of a process.
     memory: Ledger = field(default_factory=Ledger)
     # Tokens that were refused.

@@ -2,7 +2,7 @@
 
 Read `connection.py` (one client), `attaching.py` (which node stands at an address),
 `node.py` (what all nodes share), then the nodes: `sending.py`, `receiving.py` with
-`settling.py` and `sessions.py`, `transactions.py`, `claims.py` (`$cbs`), `requests.py`
-with `management/` (`$management`). `replies.py` has errors as peers are told them. Must
-not know SQL or HTTP.
+`settling.py`, `polls.py` and `sessions.py`, `transactions.py`, `claims.py` (`$cbs`),
+`requests.py` with `management/` (`$management`). `replies.py` has errors as peers are
+told them. Must not know SQL or HTTP.
 """

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 from twinbus import limits
 from twinbus.core.names import EntityPath, SubQueue, parse_address
 from twinbus.core.rights import Operation
-from twinbus.errors import CallerError, EntityDisabled, InvalidField
+from twinbus.errors import CallerError, EntityDisabled, InvalidField, TwinbusError
+from twinbus.ledger.counts import LedgerAccount
+from twinbus.ledger.schema import POLL
 from twinbus.server.amqp.claims import CbsNode
 from twinbus.server.amqp.node import Node
 from twinbus.server.amqp.partitioned import (
@@ -24,6 +26,7 @@ from twinbus.server.amqp.replies import ReplyNode
 from twinbus.server.amqp.requests import ManagementNode
 from twinbus.server.amqp.sending import SendNode
 from twinbus.server.amqp.sessions import SessionWait, session_name, wants_session
+from twinbus.server.broker.accounting import account_of, outcome_of
 from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.directory.placement import get_entity
 from twinbus.server.broker.load.admission import check_receiver
@@ -66,7 +69,7 @@ def attach(connection: ServerConnection, link: Link) -> None:
         _accept_request_link(link)
         return
     if path.management:
-        connection.claims.allow(Operation.MANAGEMENT_LINK, path)
+        claim = connection.claims.allow(Operation.MANAGEMENT_LINK, path)
         entity = get_entity(connection.host, path)
         node: Node
         if link.sends:
@@ -74,6 +77,7 @@ def attach(connection: ServerConnection, link: Link) -> None:
         else:
             node = ManagementNode(connection, link, path)
         link.owner = node
+        node.account = account_of(connection.host, path, claim, connection.kind)
         _remember(node, Operation.MANAGEMENT_LINK, path, entity)
         _accept_request_link(link)
     elif link.sends:
@@ -99,7 +103,7 @@ def _accept_request_link(link: Link) -> None:
 
 
 def _attach_sender(connection: ServerConnection, link: Link, path: EntityPath) -> None:
-    connection.claims.allow(Operation.SEND_LINK, path)
+    claim = connection.claims.allow(Operation.SEND_LINK, path)
     entity = get_entity(connection.host, path)
     if path.sub_queue is not SubQueue.NONE or entity.kind == "subscription":
         raise CallerError(
@@ -111,6 +115,7 @@ def _attach_sender(connection: ServerConnection, link: Link, path: EntityPath) -
     if len(entity.fragments) > 1:
         node = PartitionedSendNode(connection, link, entity)
     link.owner = node
+    node.account = account_of(connection.host, path, claim, connection.kind)
     _remember(node, Operation.SEND_LINK, path, entity)
     link.max_message_bytes = entity.message_bytes_max
     link.accept(answer_attach(link))
@@ -121,7 +126,22 @@ def _attach_sender(connection: ServerConnection, link: Link, path: EntityPath) -
 def _attach_receiver(
     connection: ServerConnection, link: Link, path: EntityPath
 ) -> None:
-    connection.claims.allow(Operation.RECEIVE_LINK, path)
+    claim = connection.claims.allow(Operation.RECEIVE_LINK, path)
+    account = account_of(connection.host, path, claim, connection.kind)
+    try:
+        _open_receiver(connection, link, path, account)
+    except TwinbusError as error:
+        if account is not None:
+            account.calls(POLL, outcome_of(error))
+        raise
+
+
+def _open_receiver(
+    connection: ServerConnection,
+    link: Link,
+    path: EntityPath,
+    account: LedgerAccount | None,
+) -> None:
     entity = get_entity(connection.host, path)
     if not entity.gives_messages(path.sub_queue):
         raise CallerError(
@@ -138,11 +158,13 @@ def _attach_receiver(
     link.max_message_bytes = entity.message_bytes_max
     if by_session:
         assert source.filter is not None
-        _wait_for_session(connection, link, path, session_name(source.filter))
+        name = session_name(source.filter)
+        _wait_for_session(connection, link, path, name, account)
         return
     node = ReceiveNode(connection, link, entity, entity.container(path.sub_queue))
     if len(fragments) > 1:
         node = PartitionedReceiveNode(connection, link, fragments, path.sub_queue)
+    node.account = account
     _remember(node, Operation.RECEIVE_LINK, path, entity)
     link.owner = node
     link.accept(answer_attach(link))
@@ -150,7 +172,11 @@ def _attach_receiver(
 
 
 def _wait_for_session(
-    connection: ServerConnection, link: Link, path: EntityPath, name: str | None
+    connection: ServerConnection,
+    link: Link,
+    path: EntityPath,
+    name: str | None,
+    account: LedgerAccount | None,
 ) -> None:
     """Answer when the session, or the next one, could be locked."""
     shards = connection.host.namespace.shards
@@ -161,6 +187,7 @@ def _wait_for_session(
     nodes = []
     for each in fragments:
         node = ReceiveNode(connection, link, each, each.container(path.sub_queue))
+        node.account = account
         _remember(node, Operation.RECEIVE_LINK, path, each)
         nodes.append(node)
     if len(nodes) == 1:

@@ -42,12 +42,13 @@ class Claims:
         self._connection = connection
         self._by_audience: dict[str, Claim] = {}
 
-    def allow(self, operation: Operation, path: EntityPath) -> None:
-        """Return if a live claim gives the right; else raise `Unauthorized`."""
-        allowed(self._around(path), operation, path, self._now_s())
+    def allow(self, operation: Operation, path: EntityPath) -> Claim:
+        """The live claim that gives the right; `Unauthorized` if there is none."""
+        claim = allowed(self._around(path), operation, path, self._now_s())
         faults = self._connection.host.faults
         if faults is not None:
             faults.check_access(path.key)
+        return claim
 
     def _around(self, path: EntityPath) -> list[Claim]:
         """The claims whose audience may hold that path, however many there are."""

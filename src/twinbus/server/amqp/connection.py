@@ -21,8 +21,9 @@ from twinbus.errors import (
     TwinbusError,
     Unauthorized,
 )
+from twinbus.ledger.schema import AMQP
 from twinbus.server.access.memory import MemoryAccount, check_connection
-from twinbus.server.access.port import NamespacePort
+from twinbus.server.access.port import CONNECTION_KIND, NamespacePort
 from twinbus.server.amqp.attaching import answer_attach, attach
 from twinbus.server.amqp.claims import Claims
 from twinbus.server.amqp.node import Needed, Node
@@ -95,6 +96,8 @@ class ServerConnection(asyncio.Protocol):
         self.needs: dict[Needed, dict[Node, None]] = {}
         self.peer = "?"
         self.address = ""
+        # What the ledger calls it.
+        self.kind = AMQP
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._flushing = False
@@ -124,6 +127,7 @@ class ServerConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername")
         self.peer = str(peer)
+        self.kind = transport.get_extra_info(CONNECTION_KIND) or AMQP
         self.address = str(peer[0]) if peer else ""
         reason = self.port.admit(self.address)
         if reason is not None:

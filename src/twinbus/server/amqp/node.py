@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from twinbus import limits
 from twinbus.core.names import EntityPath
 from twinbus.core.rights import Operation
+from twinbus.ledger.counts import LedgerAccount
 from twinbus.server.broker.host import Host
 from twinbus.wire.events import Delivered
 from twinbus.wire.link import Link, LinkState
@@ -42,6 +43,8 @@ class Node:
         self.host = host or connection.host
         # The right that the link needs; its claim may end.
         self.needed: Needed | None = None
+        # Where its operations are counted; None without a ledger.
+        self.account: LedgerAccount | None = None
         # The entity that it belongs to.
         self._entity_id: int | None = None
 

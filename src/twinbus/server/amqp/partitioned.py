@@ -17,7 +17,6 @@ from twinbus.core.names import SubQueue
 from twinbus.errors import CallerError, InvalidField, TwinbusError
 from twinbus.server.amqp.node import Node
 from twinbus.server.amqp.receiving import ReceiveNode
-from twinbus.server.amqp.replies import rejected
 from twinbus.server.amqp.sending import SendNode
 from twinbus.server.amqp.sessions import SessionWait
 from twinbus.server.broker.commands import MessageWant, SharedCredit, TakenMessages
@@ -53,11 +52,12 @@ class PartitionedSendNode(SendNode):
         try:
             fragment = self._choose(delivery, messages)
         except TwinbusError as error:
-            self.answer(delivery.delivery_id, delivery.settled, rejected(error))
+            self.refuse(delivery, error)
             return
         node = self._fragments.get(fragment.shard)
         if node is None or node.entity is not fragment:
             node = SendNode(self.connection, self.link, fragment)
+            node.account = self.account
             self._fragments[fragment.shard] = node
         if not (node.host.load.level and node.denied(delivery)):
             node.take_in(delivery, messages)
@@ -127,6 +127,7 @@ class PartitionedReceiveNode(ReceiveNode):
         parts = [each for each in self._parts if each.host.fault is None]
         if self.link.drain and all(each.is_drained for each in parts):
             self.link.drained()
+            self.polls.ended()
 
     def part_failed(self, error: TwinbusError) -> None:
         """The shard of a fragment has stopped: the others have the credit it held."""
@@ -153,6 +154,7 @@ class PartitionedReceiveNode(ReceiveNode):
 
     def on_closed(self) -> None:
         """The link is gone. Locks stay until they end."""
+        self.polls.ended()
         for part in self._parts:
             part.leave()
         self.count(-self.unsettled)
@@ -173,6 +175,7 @@ class _Fragment(ReceiveNode):
 
     def join(self) -> None:
         """Take part."""
+        self.account, self.polls = self._whole.account, self._whole.polls
         self._key = self.host.add_consumer(self.container, self)
 
     def want(self) -> None:
@@ -212,6 +215,7 @@ class SessionWaits(Node):
         self, connection: ServerConnection, link: Link, nodes: Sequence[ReceiveNode]
     ) -> None:
         super().__init__(connection, link, nodes[0].host)
+        self._node = nodes[0]
         self._waits = [SessionWait(node, None, self) for node in nodes]
         self._refused = 0
 
@@ -234,5 +238,7 @@ class SessionWaits(Node):
 
     def on_closed(self) -> None:
         """The client went away while it waited."""
+        if any(wait.waits for wait in self._waits):
+            self._node.polls.count()
         for wait in self._waits:
             wait.on_closed()

@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING
 
 from twinbus import limits
 from twinbus.errors import EntityNotFound, LimitExceeded, SessionLockLost, TwinbusError
+from twinbus.ledger.counts import LedgerAccount
+from twinbus.ledger.schema import RECEIVE
 from twinbus.server.amqp.node import Node
+from twinbus.server.amqp.polls import LinkPolls
 from twinbus.server.amqp.replies import wire_error
 from twinbus.server.amqp.settling import Settle, SettleReply
 from twinbus.server.broker.commands import (
@@ -62,6 +65,8 @@ class ReceiveNode(Node):
         # The session lock that this link holds, if it is a session's.
         self.grant: SessionGrant | None = None
         self.unsettled = 0
+        # Credit that brings no message, for the ledger.
+        self.polls = LinkPolls(self)
         # What it may take together with others; None if it is alone.
         self.shared_credit: SharedCredit | None = None
         # Receive and delete: gone when sent.
@@ -86,6 +91,7 @@ class ReceiveNode(Node):
 
     def on_flow(self) -> None:
         """The client changed its credit."""
+        self.polls.flowed()
         self.want()
         if self.link.echo and not self.link.drain:
             self.link.write_flow()
@@ -141,6 +147,7 @@ class ReceiveNode(Node):
 
     def on_closed(self) -> None:
         """The link is gone. Locks stay until they end; a session's end at once."""
+        self.polls.ended()
         self.leave()
         self.count(-self.unsettled)
         grant = self.grant
@@ -230,12 +237,11 @@ class ReceiveNode(Node):
         if taken.lost:
             self._forget_lost(set(taken.lost))
         if taken.nonce is None:
-            base = self.entity.number_base
-            for stored in taken.messages:
-                payload = render_stored(stored, b"", None, base)
-                link.send(payload, b"\0" * 16)
+            sizes = self._send_deleted(taken.messages)
         else:
-            self._send_locked(taken.messages, taken.nonce, taken.until_ms)
+            sizes = self._send_locked(taken.messages, taken.nonce, taken.until_ms)
+        if sizes and self.account is not None:
+            self._count(self.account, sizes)
         self.connection.check_room()
         try:
             self.connection.check_memory()
@@ -251,10 +257,32 @@ class ReceiveNode(Node):
         link = self.link
         if want is self._want and want.answer_empty and link.drain and not taken.more:
             link.drained()
+            self.polls.ended()
         self.want()
 
-    def _send_locked(self, messages: list[Stored], nonce: int, until_ms: int) -> None:
+    def _count(self, account: LedgerAccount, sizes: list[int]) -> None:
+        self.polls.delivered()
+        if max(sizes) <= limits.LEDGER_UNIT_BYTES:
+            account.run_out(RECEIVE, len(sizes), sum(sizes))
+        else:
+            account.messages_out(RECEIVE, sizes)
+
+    def _send_deleted(self, messages: list[Stored]) -> list[int]:
+        """Send messages that are gone from the store; returns their sizes."""
+        sizes: list[int] = []
+        base = self.entity.number_base
+        for stored in messages:
+            payload = render_stored(stored, b"", None, base)
+            self.link.send(payload, b"\0" * 16)
+            sizes.append(len(payload))
+        return sizes
+
+    def _send_locked(
+        self, messages: list[Stored], nonce: int, until_ms: int
+    ) -> list[int]:
+        """Send messages that are locked; returns their sizes."""
         send = self.link.send
+        sizes: list[int] = []
         base = self.entity.number_base
         for stored in messages:
             key = stored.id
@@ -285,7 +313,9 @@ class ReceiveNode(Node):
                 self.count(-1)
                 continue
             send(payload, tag_bytes(key, nonce), Lock(key, nonce))
+            sizes.append(len(payload))
         self.count(len(messages))
+        return sizes
 
     def _forget_lost(self, lost: set[Lock]) -> None:
         """Deliveries whose locks have ended take no place, though not settled.

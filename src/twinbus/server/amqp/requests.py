@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from twinbus import limits
 from twinbus.core.names import EntityPath
 from twinbus.errors import BusyError, StoreFault, TwinbusError
+from twinbus.server.amqp.management.metering import Metered, meter
 from twinbus.server.amqp.management.operations import (
     AskedWork,
     ManagementReply,
@@ -72,12 +73,13 @@ class ManagementNode(Node):
         except TwinbusError as error:
             # Refused in its turn, so that replies keep the order of the requests.
             command.refused = error
-        reply = RequestReply(self, request, session, unread)
+        size_bytes = len(delivery.payload)
+        reply = RequestReply(self, request, session, unread, size_bytes)
         if len(self.host.hosts) > 1 and self._is_divided():
             assert self._line is not None
-            self._line.add(request, reply, command.refused, len(delivery.payload))
+            self._line.add(request, reply, command.refused, size_bytes)
             return
-        self.host.submit(command, reply, len(delivery.payload), self.connection)
+        self.host.submit(command, reply, size_bytes, self.connection)
         if self.host.crowded:
             connection.wait_for_room(self.host)
         connection.flush_soon()
@@ -130,7 +132,7 @@ class ManagementCommand:
         # A small request may have a large reply, which is held until it may leave.
         payload = reply.encode(self._request.message_id)
         self._unread.made += len(payload)
-        return Encoded(payload, reply.renewed)
+        return Encoded(payload, reply.renewed, meter(self._request, reply))
 
 
 class Encoded(NamedTuple):
@@ -139,6 +141,8 @@ class Encoded(NamedTuple):
     payload: bytes
     # A session's lock that has another end now, with its container.
     renewed: tuple[int, SessionGrant] | None
+    # What it counts in the ledger.
+    metered: Metered
 
 
 class RequestReply:
@@ -150,18 +154,21 @@ class RequestReply:
         request: Request,
         session: Session,
         unread: UnreadBytes,
+        size_bytes: int,
     ) -> None:
         self._node = node
         self._request = request
         self._session = session
         self._unread = unread
+        # Of the request.
+        self._size_bytes = size_bytes
 
     def done(self, encoded: Encoded) -> None:
         """Answer."""
         self._unread.made -= len(encoded.payload)
         if encoded.renewed is not None:
             self._hold(*encoded.renewed)
-        self._send(encoded.payload)
+        self._send(encoded.payload, encoded.metered)
 
     def _hold(self, container: int, grant: SessionGrant) -> None:
         """Let the link that holds a session know the new end of its lock."""
@@ -174,16 +181,19 @@ class RequestReply:
         """Answer with a reply that no turn has encoded."""
         if reply.renewed is not None:
             self._hold(*reply.renewed)
-        self._send(reply.encode(self._request.message_id))
+        payload = reply.encode(self._request.message_id)
+        self._send(payload, meter(self._request, reply))
 
     def failed(self, error: TwinbusError) -> None:
         """It did not happen."""
         # Replies of a turn that failed are gone.
         self._unread.made = 0
-        self._send(refusal(error).encode(self._request.message_id))
+        self.answer(refusal(error))
 
-    def _send(self, payload: bytes) -> None:
+    def _send(self, payload: bytes, metered: Metered) -> None:
         node = self._node
+        if node.account is not None:
+            metered.count_in(node.account, self._size_bytes, len(payload))
         key = node.path.scope_key
         target = reply_node(node.connection, self._session, key, self._request.reply_to)
         if target is not None:

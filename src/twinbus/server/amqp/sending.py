@@ -7,13 +7,16 @@ answered with ranges of ids.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from twinbus import limits
 from twinbus.errors import DecodeError, MessageTooLarge, TwinbusError
+from twinbus.ledger.counts import LedgerAccount
+from twinbus.ledger.schema import ACCEPTED, SEND
 from twinbus.server.amqp.node import Node
 from twinbus.server.amqp.replies import rejected
+from twinbus.server.broker.accounting import count_sent, is_ping, outcome_of
 from twinbus.server.broker.commands import Send
 from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.load.admission import send_denial
@@ -51,7 +54,7 @@ class SendNode(Node):
         self.entity = entity
         # The command that deliveries join until the host takes it, and its reply.
         self._send = Send(entity)
-        self._reply = _SendReply(self)
+        self._reply = _SendReply(self, self._send)
         self._submission: Submission | None = None
 
     def on_delivery(self, delivery: Delivered) -> None:
@@ -64,8 +67,15 @@ class SendNode(Node):
         """Whether a delivery is denied because of load; then it is answered."""
         error = send_denial(self.host, self.entity, len(delivery.payload))
         if error is not None:
-            self.answer(delivery.delivery_id, delivery.settled, rejected(error))
+            self.refuse(delivery, error)
         return error is not None
+
+    def refuse(self, delivery: Delivered, error: TwinbusError) -> None:
+        """Tell why a delivery goes no further; how many messages it has is unknown."""
+        self.answer(delivery.delivery_id, delivery.settled, rejected(error))
+        if self.account is not None:
+            sizes = [len(delivery.payload)]
+            self.account.messages_in(SEND, outcome_of(error), sizes)
 
     def read_in(self, delivery: Delivered) -> None:
         """Split a delivery into its messages."""
@@ -78,7 +88,7 @@ class SendNode(Node):
             messages = read_messages(delivery)
             self.connection.engine.steps += len(messages) - 1
         except TwinbusError as error:
-            self.answer(delivery.delivery_id, delivery.settled, rejected(error))
+            self.refuse(delivery, error)
             return
         self.take_in(delivery, messages)
 
@@ -93,7 +103,7 @@ class SendNode(Node):
         is_over = len(self._send.deliveries) >= limits.SEND_DELIVERIES_MAX
         if submission is None or submission.taken or is_over:
             self._send = Send(self.entity)
-            self._reply = _SendReply(self)
+            self._reply = _SendReply(self, self._send)
             self._add(delivery, messages)
             self._submission = host.submit(
                 self._send, self._reply, size_bytes, self.connection
@@ -107,9 +117,13 @@ class SendNode(Node):
             self.connection.wait_for_room(waits_at)
 
     def _add(self, delivery: Delivered, messages: list[Incoming]) -> None:
+        reply = self._reply
         self._send.deliveries.append(messages)
-        self._reply.ids.append(delivery.delivery_id)
-        self._reply.settled.append(delivery.settled)
+        reply.ids.append(delivery.delivery_id)
+        reply.settled.append(delivery.settled)
+        if self.account is not None:
+            reply.sizes.append(len(delivery.payload))
+            reply.has_ping = reply.has_ping or is_ping(messages)
 
     def answer(self, delivery_id: int, settled: bool, state: Any) -> None:
         """Tell the outcome of one delivery."""
@@ -125,10 +139,14 @@ class SendNode(Node):
 class _SendReply:
     """The deliveries of one `Send`, to be answered (`host.Reply`)."""
 
-    __slots__ = ("_node", "ids", "settled")
+    __slots__ = ("_node", "_send", "has_ping", "ids", "settled", "sizes")
 
-    def __init__(self, node: SendNode) -> None:
+    def __init__(self, node: SendNode, send: Send) -> None:
         self._node = node
+        self._send = send
+        # Bytes of each, and whether one is a ping, for the ledger.
+        self.sizes: list[int] = []
+        self.has_ping = False
         self.ids: list[int] = []
         self.settled: list[bool] = []
 
@@ -139,12 +157,32 @@ class _SendReply:
             node.answer_range(first, last, settled, _ACCEPTED)
         for place, error in refused.items():
             node.answer(self.ids[place], self.settled[place], rejected(error))
+        if node.account is not None:
+            self._count(node.account, refused)
 
     def failed(self, error: TwinbusError) -> None:
         """Reject everything."""
         state = rejected(error)
         for first, last, settled in _ranges(self.ids, self.settled, {}):
             self._node.answer_range(first, last, settled, state)
+        if self._node.account is not None:
+            self._count(self._node.account, dict.fromkeys(range(len(self.ids)), error))
+
+    def _count(
+        self, account: LedgerAccount, refused: Mapping[int, TwinbusError]
+    ) -> None:
+        """Count all in one go, if they are alike."""
+        sizes, deliveries = self.sizes, self._send.deliveries
+        is_small = max(sizes) <= limits.LEDGER_UNIT_BYTES
+        if is_small and not refused and not self.has_ping:
+            account.run_in(SEND, ACCEPTED, sum(map(len, deliveries)), sum(sizes))
+            return
+        for place, (messages, size_bytes) in enumerate(
+            zip(deliveries, sizes, strict=True)
+        ):
+            error = refused.get(place)
+            outcome = ACCEPTED if error is None else outcome_of(error)
+            count_sent(account, outcome, messages, size_bytes)
 
 
 def _ranges(

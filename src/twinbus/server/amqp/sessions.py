@@ -17,8 +17,10 @@ from twinbus.errors import (
     TwinbusError,
     Unauthorized,
 )
+from twinbus.ledger.schema import ACCEPTED
 from twinbus.server.amqp.node import Node
 from twinbus.server.amqp.replies import wire_error
+from twinbus.server.broker.accounting import outcome_of
 from twinbus.server.broker.commands import SessionWant, TakenSession
 from twinbus.wire.link import LinkState
 from twinbus.wire.types import Described, Symbol
@@ -88,6 +90,11 @@ class SessionWait(Node):
         self._key = key = self.host.add_consumer(node.container, self)
         self.host.want(SessionWant(key, node.container, node.entity, self._name))
 
+    @property
+    def waits(self) -> bool:
+        """Whether no session was found yet."""
+        return self._key is not None
+
     def deliver(self, want: SessionWant, taken: TakenSession) -> None:
         """Answer the attach."""
         del want
@@ -133,6 +140,8 @@ class SessionWait(Node):
 
     def on_closed(self) -> None:
         """The client went away while it waited."""
+        if self.waits and self._group is None:
+            self._node.polls.count()
         self.stop()
         self._node.forget()
 
@@ -146,6 +155,9 @@ class SessionWait(Node):
 
     def _refuse(self, error: TwinbusError | None) -> None:
         if error is not None and self.link.state is LinkState.ASKED:
+            # That no session came in time is an empty poll, and no mistake.
+            is_empty = isinstance(error, OperationTimeout)
+            self._node.polls.count(ACCEPTED if is_empty else outcome_of(error))
             self.link.refuse(wire_error(error))
             self.connection.flush_soon()
 

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from twinbus import limits
 from twinbus.errors import LockLost, SessionLockLost, StoreFault, TwinbusError
+from twinbus.ledger.schema import ACCEPTED, REFUSED, SETTLE
 from twinbus.server.amqp.replies import rejected
+from twinbus.server.broker.accounting import outcome_of
 from twinbus.server.broker.turn import Turn, answerable
 from twinbus.store.base import Lock, SessionGrant, Stored
 from twinbus.wire.events import Disposed
@@ -198,6 +200,19 @@ class SettleReply:
         self.ids += [delivery.delivery_id for delivery in event.deliveries]
 
     def done(self, states: list[Any]) -> None:
+        """Answer, and count what was done and what was refused."""
+        account = self._node.account
+        if account is not None:
+            refused = 0
+            if states.count(_ACCEPTED) != len(states):
+                refused = sum(_is_refusal(state) for state in states)
+            if refused:
+                account.calls(SETTLE, REFUSED, refused)
+            if refused < len(states):
+                account.calls(SETTLE, ACCEPTED, len(states) - refused)
+        self._answer(states)
+
+    def _answer(self, states: list[Any]) -> None:
         """Answer ranges of deliveries that have the same state."""
         node = self._node
         if node.link.state is not LinkState.ATTACHED:
@@ -230,5 +245,13 @@ class SettleReply:
 
     def failed(self, error: TwinbusError) -> None:
         """Nothing of it happened; the client may settle again through management."""
+        account = self._node.account
+        if account is not None:
+            account.calls(SETTLE, outcome_of(error), len(self.ids))
         state = rejected(error)
-        self.done([state for _ in self.ids])
+        self._answer([state for _ in self.ids])
+
+
+def _is_refusal(state: Any) -> bool:
+    """Whether a settlement was refused; one that dead-letters has no error."""
+    return type(state) is Rejected and state.error is not None

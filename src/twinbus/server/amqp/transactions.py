@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from twinbus import limits
@@ -22,8 +23,10 @@ from twinbus.errors import (
     TransactionUnknown,
     TwinbusError,
 )
+from twinbus.ledger.schema import ACCEPTED, REFUSED, SETTLE
 from twinbus.server.amqp.replies import rejected
 from twinbus.server.amqp.settling import check_outcome, settle_one
+from twinbus.server.broker.accounting import count_sent, outcome_of
 from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.turn import Turn
@@ -61,10 +64,31 @@ class Transaction:
         # Locks with the outcomes that they are settled with, and their hosts.
         self.settles: list[tuple[Lock, Any]] = []
         self.settled_at: set[Host] = set()
+        # What the ledger counts when the outcome is known.
+        self._counted: list[Callable[[str], None]] = []
         self.messages = 0
         self.size_bytes = 0
         # Ends it if the client does not discharge it.
         self.timer: asyncio.TimerHandle | None = None
+
+    def note_send(self, node: SendNode, messages: list[Incoming], size: int) -> None:
+        """Let the ledger count a send of so many bytes."""
+        if node.account is not None:
+            account = node.account
+            self._counted.append(
+                lambda outcome: count_sent(account, outcome, messages, size)
+            )
+
+    def note_settle(self, node: ReceiveNode, count: int) -> None:
+        """Let the ledger count settlements."""
+        if node.account is not None:
+            account = node.account
+            self._counted.append(lambda outcome: account.calls(SETTLE, outcome, count))
+
+    def count(self, outcome: str) -> None:
+        """Count all of it: it ends together."""
+        for call in self._counted:
+            call(outcome)
 
     def grow(self, count: int) -> None:
         """Take so many messages more in, within the bound."""
@@ -129,10 +153,15 @@ class Transactions:
         if transaction is None:
             raise TransactionUnknown
         if request.fail:
+            transaction.count(REFUSED)
             self.answer(link, delivery, Accepted())
             return
-        reply = DischargeReply(self, link, delivery)
-        host = self._host(transaction)
+        reply = DischargeReply(self, link, delivery, transaction)
+        try:
+            host = self._host(transaction)
+        except TransactionFailed as error:
+            reply.failed(error)
+            return
         host.submit(Discharged(transaction), reply, owner=self._connection)
 
     def _host(self, transaction: Transaction) -> Host:
@@ -177,9 +206,11 @@ class Transactions:
             transaction.size_bytes += len(delivery.payload)
             self.held_bytes += len(delivery.payload)
             transaction.sends.append((node.entity, messages))
+            transaction.note_send(node, messages, len(delivery.payload))
             outcome = TransactionalState(txn_id=state.txn_id, outcome=Accepted())
         except TwinbusError as error:
-            outcome = rejected(error)
+            node.refuse(delivery, error)
+            return
         node.answer(delivery.delivery_id, delivery.settled, outcome)
 
     def _check_room(self, size_bytes: int) -> None:
@@ -197,6 +228,7 @@ class Transactions:
         try:
             transaction = self._find(state)
             transaction.grow(len(event.deliveries))
+            transaction.note_settle(node, len(event.deliveries))
             decided = state.outcome or Accepted()
             transaction.settles += [(each.cookie, decided) for each in event.deliveries]
             for part, _deliveries in node.parts_of(event.deliveries):
@@ -269,18 +301,27 @@ class Discharged:
 class DischargeReply:
     """The answer to a discharge (`host.Reply`)."""
 
-    def __init__(self, owner: Transactions, link: Link, delivery: Delivered) -> None:
+    def __init__(
+        self,
+        owner: Transactions,
+        link: Link,
+        delivery: Delivered,
+        transaction: Transaction,
+    ) -> None:
         self._owner = owner
         self._link = link
         self._delivery = delivery
+        self._transaction = transaction
 
     def done(self, result: None) -> None:
         """It happened, all of it."""
         del result
+        self._transaction.count(ACCEPTED)
         self._owner.answer(self._link, self._delivery, Accepted())
 
     def failed(self, error: TwinbusError) -> None:
         """Nothing of it happened."""
+        self._transaction.count(outcome_of(error))
         self._owner.answer(self._link, self._delivery, rejected(error))
 
 

@@ -9,5 +9,6 @@ Read `host.py` (collect, commit, hand out), `submissions.py` (the order of comma
 told to clients), `undo.py` (changes in memory that can be undone),
 `namespace_clock.py` (time over restarts) and `faults.py` (what is rehearsed).
 `lock_tokens.py` and `rendering.py` say how locks and kept messages look outside,
-`answers.py` how errors are told. Must not know links, connections or HTTP.
+`answers.py` how errors are told, `accounting.py` how surfaces count in the ledger. Must
+not know links, connections or HTTP.
 """

@@ -34,6 +34,7 @@ from twinbus.errors import (
     StorageFull,
     StoreFault,
 )
+from twinbus.ledger.counts import LedgerCounts
 from twinbus.server.broker.crossing import parcels
 from twinbus.server.broker.directory import keys
 from twinbus.server.broker.directory.config import NamespaceConfig
@@ -110,6 +111,8 @@ class Namespace:
         self.defects: Counter[str] = Counter()
         # What is rehearsed; None on a server without `--faults`.
         self.faults: Faults | None = None
+        # Where surfaces count operations; one for all shards, None without a ledger.
+        self.ledger: LedgerCounts | None = None
         self.ticker = Ticker(self)
         # One for all shards.
         self._bucket = Bucket(rate) if rate is not None else None

@@ -31,8 +31,11 @@ from twinbus.errors import (
     CallerError,
     TwinbusError,
 )
+from twinbus.ledger.counts import LedgerAccount
+from twinbus.ledger.schema import ACCEPTED, HTTP, MANAGE
 from twinbus.server.access.port import NamespacePort
 from twinbus.server.broker import answers
+from twinbus.server.broker.accounting import account_of, outcome_of
 from twinbus.server.broker.host import Host
 from twinbus.server.http.auth import Asked, admitted
 from twinbus.server.http.strangers import TooManyRequests, refusal
@@ -71,6 +74,8 @@ class Exchange(abc.ABC):
     def __init__(self, port: NamespacePort, request: Request) -> None:
         self.port = port
         self.request = request
+        # Bytes of its body that were read.
+        self._body_bytes = 0
         # The host and port that the client asked for.
         self.authority = request.headers.get("host", "")
         # The host of the namespace; what is about an entity asks `placement.host_of`.
@@ -82,14 +87,31 @@ class Exchange(abc.ABC):
             check_authority(self.authority)
             asked = self.asked()
             claim = admitted(self.request, asked, self.port, self.host, self.unproved)
-            return await self.answer(claim)
-        except ClientDisconnect:
-            # It is not sent: the client is gone.
-            return Response(status_code=400)
         except TooManyRequests as error:
             return refusal(error)
         except TwinbusError as error:
             return self.refusal(error)
+        outcome = ACCEPTED
+        try:
+            response = await self.answer(claim)
+        except ClientDisconnect:
+            # It is not sent: the client is gone.
+            response = Response(status_code=400)
+        except TwinbusError as error:
+            outcome = outcome_of(error)
+            response = self.refusal(error)
+        account = account_of(self.host, self.counted_at(asked), claim, HTTP)
+        if account is not None:
+            self.count(account, outcome, response)
+        return response
+
+    def counted_at(self, asked: Asked) -> EntityPath:
+        """The entity that the ledger names; empty for the namespace."""
+        return asked.scope
+
+    def count(self, account: LedgerAccount, outcome: str, response: Response) -> None:
+        """Count the request in the ledger; those without a claim are not."""
+        account.calls(MANAGE, outcome, 1, self._body_bytes, len(response.body))
 
     @abc.abstractmethod
     def asked(self) -> Asked:
@@ -121,7 +143,9 @@ class Exchange(abc.ABC):
         """The whole body of a request that describes something."""
         bytes_max = limits.ADMIN_BODY_BYTES_MAX
         too_large = BodyTooLarge(f"A body has at most {bytes_max} bytes.")
-        return await read_body(self.request, bytes_max, too_large)
+        body = await read_body(self.request, bytes_max, too_large)
+        self._body_bytes = len(body)
+        return body
 
 
 class SurfaceRoute(BaseRoute):

@@ -22,6 +22,9 @@ from wsproto import ConnectionType, events
 from wsproto.connection import ConnectionState
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
+from twinbus.ledger.schema import AMQP_WS
+from twinbus.server.access.port import CONNECTION_KIND
+
 PATH = "/$servicebus/websocket"
 SUBPROTOCOL = "AMQPWSB10"
 
@@ -64,6 +67,8 @@ class WebSocketTransport(asyncio.Transport):
         return self._socket.is_closing() or not is_open
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
+        if name == CONNECTION_KIND:
+            return AMQP_WS
         return self._socket.get_extra_info(name, default)
 
     def pause_reading(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from twinbus.core.entity import (
     AuthorizationRule,
@@ -48,3 +49,5 @@ class NamespaceConfig:
     jwt: JwtOptions | None = None
     # How many parts it has, or the folder of each; None: as the server is told.
     shards: int | tuple[Path, ...] | None = None
+    # The folder of its ledger, or False for none; None: as the server is told.
+    ledger: Path | Literal[False] | None = None

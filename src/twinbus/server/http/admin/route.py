@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from twinbus import limits
+from twinbus.core.names import EntityPath
 from twinbus.core.rights import Claim, Operation
 from twinbus.errors import ArgumentError, Bug, TwinbusError
 from twinbus.server.access.port import NamespacePort
@@ -51,6 +52,16 @@ _FORWARD_TOKENS = {
     "forward_to": "servicebussupplementaryauthorization",
     "forward_dead_lettered_messages_to": "servicebusdlqsupplementaryauthorization",
 }
+
+_OF_ENTITY = frozenset(
+    {
+        TargetKind.ENTITY,
+        TargetKind.SUBSCRIPTIONS,
+        TargetKind.SUBSCRIPTION,
+        TargetKind.RULES,
+        TargetKind.RULE,
+    }
+)
 
 _SUB_CODES = {
     400: "SubCode=40000. Bad Request. ",
@@ -100,6 +111,12 @@ class AdminExchange(Exchange):
         target = self._target = parse_target(self.raw_path)
         operation = self._operation(target)
         return Asked(operation, target.scope, target.spelled, self.authority)
+
+    def counted_at(self, asked: Asked) -> EntityPath:
+        """The queue, topic or subscription, also for its rules; lists are of none."""
+        del asked
+        assert self._target is not None
+        return self._target.path if self._target.kind in _OF_ENTITY else EntityPath("")
 
     async def answer(self, claim: Claim) -> Response:
         """Run the request as a command."""

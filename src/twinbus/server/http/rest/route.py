@@ -35,8 +35,11 @@ from twinbus.errors import (
     TwinbusError,
     Unauthorized,
 )
+from twinbus.ledger.counts import LedgerAccount
+from twinbus.ledger.schema import POLL, RECEIVE, RENEW, SEND, SETTLE
 from twinbus.server.access.port import NamespacePort
 from twinbus.server.broker import answers
+from twinbus.server.broker.accounting import count_sent
 from twinbus.server.broker.commands import Send
 from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.directory.placement import (
@@ -106,6 +109,9 @@ class RestExchange(Exchange):
         super().__init__(port, request)
         self._pending = pending
         self._wanted: RestRequest = self.found
+        # What was sent or received, for the ledger.
+        self._sent: list[Incoming] = []
+        self._received: TakenMessage | None = None
 
     def asked(self) -> Asked:
         """What the path says."""
@@ -142,6 +148,25 @@ class RestExchange(Exchange):
             headers["Connection"] = "close"
         return Response(body, status, headers)
 
+    def count(self, account: LedgerAccount, outcome: str, response: Response) -> None:
+        """Count a send, a receive or a settlement."""
+        del response
+        action = self._wanted.action
+        if action is RestAction.SEND and self._sent:
+            count_sent(account, outcome, self._sent, self._body_bytes)
+        elif action is RestAction.SEND:
+            # Refused before it was read.
+            account.messages_in(SEND, outcome, [self._body_bytes])
+        elif action in (RestAction.PEEK_LOCK, RestAction.RECEIVE_AND_DELETE):
+            if self._received is None:
+                account.calls(POLL, outcome)
+            else:
+                account.messages_out(RECEIVE, [len(self._received.stored.bare)])
+        elif action is RestAction.RENEW:
+            account.calls(RENEW, outcome)
+        else:
+            account.calls(SETTLE, outcome)
+
     # -- send --------------------------------------------------------------------------
 
     async def _send(self, entity: Entity) -> Response:
@@ -166,6 +191,7 @@ class RestExchange(Exchange):
             state: dict[str, Any] = self.request.scope.get("state", {})
             headers = state.get(HEADERS_AS_SENT, self.request.headers.raw)
             messages = [read_single(headers, body)]
+        self._sent = messages
         if len(entity.fragments) > 1:
             entity = self._fragment_for(entity, messages)
             await _room(self._host_of(entity))
@@ -195,7 +221,9 @@ class RestExchange(Exchange):
             f"The body has more than {bytes_max} bytes, the most that "
             f"'{entity.name}' takes."
         )
-        return await read_body(self.request, bytes_max, too_large)
+        body = await read_body(self.request, bytes_max, too_large)
+        self._body_bytes = len(body)
+        return body
 
     # -- receive -----------------------------------------------------------------------
 
@@ -238,6 +266,7 @@ class RestExchange(Exchange):
             unwatch_rules(self.host, holder)
             self._pending.discard(receive)
             receive.close()
+        self._received = taken
         return Response(status_code=204) if taken is None else self._shown(taken)
 
     async def _gone(self) -> None:
