@@ -90,6 +90,7 @@ def served(data: Path, *args: object) -> Iterator[Served]:
     """Run `twinbus serve`, without supervisor, until the block ends."""
     command = [sys.executable, "-m", "twinbus.cli.main", "serve", "--no-supervisor"]
     command += ["--data", str(data)]
+    command += [] if "--ledger" in args else ["--no-ledger"]
     process = subprocess.Popen(
         [*command, *map(str, args)],
         stdout=subprocess.PIPE,

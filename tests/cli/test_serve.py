@@ -9,6 +9,7 @@ import socket
 import urllib.request
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 
 import pytest
@@ -244,6 +245,38 @@ def test_a_file_of_keys_that_is_not_there_is_one_line_and_code_two(
 
     assert (result.code, result.out) == (2, "")
     assert f"{missing}: cannot be read" in result.err
+
+
+@pytest.mark.parametrize(
+    ("asked", "folder"),
+    [
+        (None, Path("data/ledger")),
+        (Path("elsewhere"), Path("elsewhere")),
+        (False, None),
+    ],
+)
+def test_a_ledger_is_kept_in_the_data_folder_unless_told_otherwise(
+    asked: Any, folder: Path | None
+) -> None:
+    options = options_from(given(ledger=asked, data=Path("data")))
+
+    assert options.ledger == folder
+
+
+def test_without_a_ledger_the_file_cannot_ask_for_one(tmp_path: Path) -> None:
+    file = tmp_path / "namespaces.yaml"
+    file.write_text("namespaces: [{name: contoso, ledger: counts}]")
+
+    kept = options_from(given(names=[], config=file))
+    none = options_from(given(names=[], config=file, ledger=False))
+
+    assert [each.ledger for each in kept.namespaces] == [tmp_path / "counts"]
+    assert [each.ledger for each in none.namespaces] == [False]
+
+
+def test_a_ledger_does_not_share_the_folder_of_a_namespace() -> None:
+    with pytest.raises(ConfigError, match="is the folder of a namespace"):
+        options_from(given(names=["Ledger"], data=Path("data")))
 
 
 @pytest.mark.parametrize(

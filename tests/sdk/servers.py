@@ -76,7 +76,7 @@ def serving(folder: Path, config: Mapping[str, Any]) -> Iterator[Server]:
     file.write_text(json.dumps(config))
     names = [namespace["name"] for namespace in config["namespaces"]]
     command = [sys.executable, "-m", "twinbus.cli.main", "serve", "--dev"]
-    command += ["--no-supervisor", *shard_options()]
+    command += ["--no-supervisor", "--no-ledger", *shard_options()]
     command += [word for name in names for word in ("--namespace", name)]
     command += ["--data", str(folder / "data"), "--config", str(file)]
     for port in ("amqp", "amqps", "http", "https"):

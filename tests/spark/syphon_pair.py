@@ -74,7 +74,7 @@ class Server(Place):
     def start(self) -> Self:
         """Run it, and return when it is ready."""
         command = [sys.executable, "-m", "twinbus.cli.main", "serve", "--dev"]
-        command += ["--no-supervisor"]
+        command += ["--no-supervisor", "--no-ledger"]
         command += ["--data", str(self._folder / "data"), "--http-port", "0"]
         command += ["--config", str(self._folder / "config.json")]
         command += ["--amqp-port", str(self._port), "--log-level", "warning"]

@@ -69,6 +69,8 @@ class ServerProcess:
         self._command = [sys.executable, "-m", "twinbus.cli.main", "serve", "--dev"]
         self._command += ["--namespace", name, "--data", str(folder / "data")]
         self._command += ["--config", str(config), *options]
+        if "--ledger" not in options:
+            self._command += ["--no-ledger"]
         for kind, port in self.ports.items():
             self._command += [f"--{kind}-port", str(port)]
         self._process: subprocess.Popen[bytes] | None = None

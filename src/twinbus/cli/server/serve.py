@@ -13,7 +13,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -35,6 +35,8 @@ DEV_PORTS = {"amqp": 5672, "http": 5300}
 TLS_HOST = "0.0.0.0"  # noqa: S104 - what a server is for; in TLS only
 TLS_PORTS = {"amqps": 5671, "https": 443}
 DATA = Path("twinbus-data")
+# The folder of the ledger, below that of the data.
+_LEDGER = "ledger"
 
 
 app = typer.Typer()
@@ -167,6 +169,16 @@ Rehearse = Annotated[
         "--faults", help="Let `twinbus fault` switch faults on, to rehearse outages."
     ),
 ]
+LedgerFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--ledger",
+        metavar="DIR",
+        help="Where billable operations are counted, as Parquet files; otherwise in "
+        "the folder ledger of --data.",
+    ),
+]
+NoLedger = Annotated[bool, typer.Option("--no-ledger", help="Count nothing.")]
 NoSupervisor = Annotated[
     bool,
     typer.Option(
@@ -198,6 +210,8 @@ class ServeOptions:
     reserve: int | None = None
     shards: int | None = None
     faults: bool = False
+    # False for none, None for the usual place.
+    ledger: Path | Literal[False] | None = None
     jwt_issuer: str | None = None
     jwt_jwks: Path | None = None
     jwt_audience: str | None = None
@@ -226,6 +240,8 @@ def serve(
     reserve: Reserve = None,
     shards: Shards = None,
     faults: Rehearse = False,
+    ledger: LedgerFolder = None,
+    no_ledger: NoLedger = False,
     jwt_issuer: JwtIssuer = None,
     jwt_jwks: JwtJwks = None,
     jwt_audience: JwtAudience = None,
@@ -256,6 +272,7 @@ def serve(
         reserve=reserve,
         shards=shards,
         faults=faults,
+        ledger=_ledger_asked(ledger, no_ledger),
         jwt_issuer=jwt_issuer,
         jwt_jwks=jwt_jwks,
         jwt_audience=jwt_audience,
@@ -322,8 +339,11 @@ def options_from(given: ServeOptions) -> ServerOptions:
         # Tests and laptops have many folders, and their messages are not worth it.
         reserve_bytes = 0 if given.dev else limits.RESERVE_BYTES_MAX
     pairs = zip(given.certificates, given.private_keys, strict=True)
+    namespaces = _namespaces(given)
+    if given.ledger is False:
+        namespaces = [replace(each, ledger=False) for each in namespaces]
     return ServerOptions(
-        namespaces=_namespaces(given),
+        namespaces=namespaces,
         data=given.data,
         listen=ListenOptions(host, ports, given.allow_plaintext),
         dev=given.dev,
@@ -333,8 +353,29 @@ def options_from(given: ServeOptions) -> ServerOptions:
         reserve_bytes=reserve_bytes,
         shards=given.shards,
         faults=given.faults,
+        ledger=_ledger(given, namespaces),
         jwt=_jwt(given),
     )
+
+
+def _ledger_asked(folder: Path | None, none: bool) -> Path | Literal[False] | None:
+    if none and folder is not None:
+        raise ConfigError("--ledger and --no-ledger contradict each other.")
+    return False if none else folder
+
+
+def _ledger(given: ServeOptions, namespaces: list[NamespaceConfig]) -> Path | None:
+    """The folder of the ledger; None for none."""
+    if given.ledger is False:
+        return None
+    folder = given.ledger or given.data / _LEDGER
+    taken = {given.data / each.name.lower() for each in namespaces}
+    if folder in taken:
+        raise ConfigError(
+            f"{folder} is the folder of a namespace. Give another one for the ledger "
+            "with --ledger DIR, or --no-ledger."
+        )
+    return folder
 
 
 def _jwt(given: ServeOptions) -> JwtOptions | None:

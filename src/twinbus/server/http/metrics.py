@@ -176,13 +176,17 @@ class NamespaceFigures:
     name: str
     connections: int
     shards: list[ShardFigures]
+    # Rows of the ledger that were written and dropped; None without a ledger.
+    ledger: tuple[int, int] | None
 
     @classmethod
     def of(cls, port: NamespacePort) -> NamespaceFigures:
         """The figures of now."""
         hosts = hosts_of(port.host)
         shards = [ShardFigures.of(each) for each in hosts]
-        return cls(port.host.namespace.name, len(port.connections), shards)
+        kept = port.ledger
+        ledger = None if kept is None else (kept.rows_written, kept.rows_dropped)
+        return cls(port.host.namespace.name, len(port.connections), shards, ledger)
 
     def labelled(self) -> list[tuple[str, ShardFigures]]:
         """Each shard with its labels; the only one needs no number."""
@@ -202,6 +206,10 @@ _OF_SHARDS = (
     ("spool_rows", "gauge", "Messages that another shard keeps for this one."),
     ("spool_age_seconds", "gauge", "How long another shard has kept them."),
     ("turns_total", "counter", "Turns: transactions begun."),
+)
+_OF_LEDGER = (
+    ("ledger_rows_written_total", "Rows of the ledger that are in its files."),
+    ("ledger_rows_dropped_total", "Rows of the ledger that could not be kept."),
 )
 _LOAD_OF_SHARDS = (
     ("value", "What throttling goes by: seconds or bytes."),
@@ -261,6 +269,10 @@ def _entity_lines(entities: Iterable[EntityFigures], label: str) -> Iterator[str
 def _namespace_lines(figures: NamespaceFigures) -> Iterator[str]:
     connections = [(f'namespace="{figures.name}"', figures.connections)]
     yield from _family("connections", "gauge", "AMQP connections.", connections)
+    for place, (name, text) in enumerate(_OF_LEDGER if figures.ledger else ()):
+        assert figures.ledger is not None
+        rows = [(f'namespace="{figures.name}"', figures.ledger[place])]
+        yield from _family(name, "counter", text, rows)
     shards = figures.labelled()
     for name, kind, text in _OF_SHARDS:
         field = name.removesuffix("_total").removeprefix("messages_")

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from twinbus import limits
 from twinbus.config_node import (
@@ -183,7 +183,7 @@ def _snake(name: str) -> str:
 def _namespace(node: ConfigNode, style: _Style) -> NamespaceConfig:
     fields = style.fields(node)
     ours = ("authorization_rules", "message_rate_per_second", "jwt", "shards")
-    fields = _known(fields, ("name", "queues", "topics", *ours), style)
+    fields = _known(fields, ("name", "queues", "topics", "ledger", *ours), style)
     name = _name(node, fields, style)
     fields["name"].checked(lambda: names.check_namespace_name(name))
     queue_nodes = _take_list(fields, "queues")
@@ -205,7 +205,18 @@ def _namespace(node: ConfigNode, style: _Style) -> NamespaceConfig:
         message_rate_per_second=rate.integer() if rate else None,
         jwt=_jwt(fields["jwt"]) if "jwt" in fields else None,
         shards=_shards(fields["shards"]) if "shards" in fields else None,
+        ledger=_ledger(fields["ledger"]) if "ledger" in fields else None,
     )
+
+
+def _ledger(node: ConfigNode) -> Path | Literal[False]:
+    """The folder of the ledger, or false for none."""
+    if node.value is False:
+        return False
+    if not isinstance(node.value, str) or not node.value:
+        node.fail("this must be the folder of the ledger, or false for none.")
+    # A relative path starts where the file is.
+    return Path(node.file).parent / node.text()
 
 
 def _shards(node: ConfigNode) -> int | tuple[Path, ...]:

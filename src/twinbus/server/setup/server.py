@@ -24,6 +24,10 @@ from twinbus.clock import Clock, SystemClock
 from twinbus.core import sas
 from twinbus.core.rights import JwtOptions
 from twinbus.errors import ConfigError
+from twinbus.ledger.files import writer_name
+from twinbus.ledger.keeper import LedgerKeeper
+from twinbus.ledger.schema import SERVER
+from twinbus.ledger.writer import LedgerOptions, LedgerWriter
 from twinbus.server.access.entrance import Entrance, ProtocolFactory
 from twinbus.server.access.jwt import BearerTokens
 from twinbus.server.access.memory import Ledger
@@ -84,6 +88,8 @@ class ServerOptions:
     # Parts of each namespace that its configuration says nothing of; None: as many as
     # its folder has.
     shards: int | None = None
+    # The folder in which billable operations are counted; None: nowhere.
+    ledger: Path | None = None
     # Sockets that another process has bound, as NAMESPACE.KIND (`handover.py`).
     sockets: Mapping[str, socket.socket] = field(default_factory=dict)
 
@@ -106,6 +112,7 @@ class Server:
         throttle = options.throttle or Thresholds.by_default(dev=options.dev)
         self._load = LoadWatch(throttle)
         self._bound: dict[str, dict[str, socket.socket]] = {}
+        self._ledgers: list[LedgerKeeper] = []
         self._entrances: list[Entrance] = []
         self._http: list[HttpServer] = []
         self._joining: asyncio.Task[None] | None = None
@@ -200,6 +207,7 @@ class Server:
             raise
         port = self.ports[config.name] = NamespacePort(host, self._tokens.get)
         port.memory = self._memory
+        self._count_in_ledger(port, config)
         if self.options.faults:
             faults = Faults()
             for namespace in opened.shards:
@@ -209,6 +217,20 @@ class Server:
             self._tokens[host] = tokens
         count = sum(1 for _entity in opened.shards.entities())
         log.info("namespace %s: %d entities", config.name, count)
+
+    def _count_in_ledger(self, port: NamespacePort, config: NamespaceConfig) -> None:
+        """Let operations on a namespace be counted, unless no ledger is asked for."""
+        folder = self.options.ledger if config.ledger is None else config.ledger
+        if not folder:
+            return
+        name = writer_name(socket.gethostname(), config.name)
+        options = LedgerOptions(folder, name, config.name, SERVER)
+        keeper = LedgerKeeper(LedgerWriter(options), self._clock)
+        keeper.start()
+        self._ledgers.append(keeper)
+        port.ledger = keeper
+        for each in port.host.hosts:
+            each.namespace.ledger = keeper.counts
 
     def _listen(self, name: str) -> None:
         port = self.ports[name]
@@ -318,6 +340,9 @@ class Server:
             if port.switchboard is not None:
                 port.switchboard.close()
             await stop_hosts(port.host)
+        ledgers, self._ledgers = self._ledgers, []
+        for ledger in ledgers:
+            await ledger.close()
         bound, self._bound = self._bound, {}
         for sockets in bound.values():
             for taken in sockets.values():
