@@ -94,6 +94,7 @@ def test_the_keys_of_the_json_stay(cost: Run) -> None:
         "diverted_messages": 720_000,
         "pings_per_entity_and_sender": 121,
         "drain_seconds": 720.0,
+        "received_again_at_most": 2_376_000,
     }
 
 

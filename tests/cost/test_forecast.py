@@ -184,6 +184,16 @@ def test_the_backlog_holds_an_outage_of_its_size() -> None:
     assert PLAN.drain_ms == 720_000
 
 
+def test_waiting_syphons_receive_again_what_they_cannot_deliver() -> None:
+    # In each of 10 queues 600 messages more in each minute, and 2,000 locked at most:
+    # 600, 1,200, 1,800, and then 117 times 2,000.
+    each = 600 + 1_200 + 1_800 + 117 * 2_000
+
+    assert PLAN.received_again == 10 * each
+    assert changed(syphons=0).plan.received_again == 0
+    assert changed(outages_per_year=1, outage_ms=59_000).plan.received_again == 0
+
+
 def test_the_money_of_the_phases_adds_up_to_the_bill() -> None:
     found = forecast(PLAN, load_prices())
 

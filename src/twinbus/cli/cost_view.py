@@ -88,6 +88,7 @@ def forecast_json(found: CostForecast) -> dict[str, Any]:
             "diverted_messages": plan.diverted if plan.fails_over else 0,
             "pings_per_entity_and_sender": plan.pings,
             "drain_seconds": plan.drain_ms / 1_000,
+            "received_again_at_most": plan.received_again,
         },
     }
 
@@ -175,6 +176,12 @@ def _notes(found: CostForecast) -> list[str]:
         notes.append(
             f"An outage diverts {plan.diverted:,} messages; to drain them takes "
             f"{_time(plan.drain_ms)}."
+        )
+    if plan.received_again:
+        notes.append(
+            "Syphons that wait through an outage receive messages again when their "
+            f"locks end: up to about {plan.received_again:,} operations more, which "
+            "are not in the tables."
         )
     notes.append(f"Prices: {found.book.name}.")
     if found.book.name == "example":

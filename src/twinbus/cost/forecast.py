@@ -99,6 +99,25 @@ class PairPlan:
         return 1 + failed_over_ms // self.ping_interval_ms
 
     @property
+    def received_again(self) -> int:
+        """About how often waiting syphons receive a message that they received before.
+
+        At most, in one outage, and not in the figures of the phases. A syphon leaves
+        what it cannot deliver locked, up to a bound for each queue, and receives it
+        again when the locks end.
+        """
+        if not self.fails_over or not self.syphons:
+            return 0
+        lock_ms = limits.BACKLOG_LOCK_SECONDS * 1_000
+        locks = (self.outage_ms - self.failover_interval_ms) // lock_ms
+        # In each queue, while a lock lasts: what is added to it, and what is locked.
+        added = self.rate * limits.BACKLOG_LOCK_SECONDS / self.backlog_queues
+        most = self.syphons * limits.PARKED_MESSAGES_MAX
+        growing = min(locks, int(most / added))
+        again = added * growing * (growing + 1) / 2 + (locks - growing) * most
+        return int(again * self.backlog_queues) * schema.size_class(self.size_bytes)
+
+    @property
     def drain_ms(self) -> int:
         """How long the backlog of one outage is drained."""
         if not self.fails_over:
