@@ -5,9 +5,9 @@ away for a time, pings, backlog queues and syphons. Failover, pings, what a call
 next and where a message goes home to are decided by `pairing/rules`; nothing of them is
 repeated here. The rows are those that clients and syphons write.
 
-Answers come at once, so that every count is exact. Senders begin some seconds apart. The
-syphons wait at every queue, and take up the backlog when the last entity has failed
-back; queues with a backlog have no empty polls. `ledger_rows` is the entry.
+Answers come at once, so that every count is exact. Senders begin some seconds apart.
+The syphons wait at every queue, and take up the backlog when the last entity has
+failed back; queues with a backlog have no empty polls. `ledger_rows` is the entry.
 """
 
 from __future__ import annotations

@@ -88,6 +88,8 @@ class Clients(KilledClients):
     def __init__(self, server: ServerProcess, memory: Memory, this: Round) -> None:
         super().__init__(server, memory.accepted, this.kill)
         self._memory = memory
+        # Set when enough is spooled for every kill while it comes home.
+        self._spooled = threading.Event()
         # Set when the shard is there.
         self.is_back = threading.Event()
         if this.folder != RETURNS:
@@ -95,7 +97,10 @@ class Clients(KilledClients):
 
     def run(self) -> bool:
         """Send until all is sent or the server is dead; True if it died."""
-        return self.run_all([partial(self._send_all, name) for name in SENDERS])
+        try:
+            return self.run_all([partial(self._send_all, name) for name in SENDERS])
+        finally:
+            self._spooled.set()
 
     def _send_all(self, name: str, client: ServiceBusClient) -> None:
         left = SENDS_MAX
@@ -105,11 +110,14 @@ class Clients(KilledClients):
                 sent.append(f"{name} {len(sent)}")
                 sender.send_messages(ServiceBusMessage("", message_id=sent[-1]))
                 self.note(sent[-1:])
+                if self._count >= SENDS_MAX:
+                    self._spooled.set()
                 # Until the shard is back there is always more to send.
                 left -= 1 if self.is_back.is_set() else 0
 
     def wait_for_return(self, folder: Path) -> None:
         """Let the folder of the shard come back, and wait until the shard is well."""
+        self._spooled.wait()
         _bring_back(folder)
         client = ServiceBusClient.from_connection_string(
             self._server.connection_string, retry_total=4, retry_backoff_max=1
