@@ -5,7 +5,8 @@ Owns the arithmetic of paired namespaces:
     healthy       a message is sent to the primary and received from it; every syphon
                   waits at every backlog queue, and each wait that ends empty is a poll
     failed over   a message is sent to a backlog queue instead; every factory pings
-                  every entity at once, then once in each interval, until one is accepted
+                  every entity at once, then once in each interval until one is
+                  accepted
     draining      a diverted message is received from the backlog, sent to the primary
                   and received from it; new ones go as when healthy
 
