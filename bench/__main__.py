@@ -17,6 +17,7 @@ from bench.attacks import attacks
 from bench.clients import clients
 from bench.deep import deep
 from bench.figures import Results
+from bench.ledger import ledger
 from bench.machine import machine
 from bench.pairing import pairing
 from bench.plan import Plan
@@ -34,6 +35,7 @@ Workload = Callable[[Plan, Results], None]
 WORKLOADS: dict[str, Sequence[Workload]] = {
     "server": (throughput, deep, sdk),
     "shards": (shards,),
+    "ledger": (ledger,),
     "proton": (proton,),
     "client": (clients,),
     "pairing": (pairing,),

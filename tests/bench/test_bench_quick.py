@@ -34,6 +34,12 @@ FIGURES = {
         "partitioned_send_ratio",
         "partitioned_receive_ratio",
     ),
+    "ledger": (
+        "ledger_send_cpu_us",
+        "ledger_receive_cpu_us",
+        "no_ledger_send_cpu_us",
+        "no_ledger_receive_cpu_us",
+    ),
     "proton": (
         "proton_twinbus_send_per_second",
         "proton_twinbus_receive_per_second",

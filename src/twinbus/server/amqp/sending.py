@@ -123,7 +123,8 @@ class SendNode(Node):
         reply.settled.append(delivery.settled)
         if self.account is not None:
             reply.sizes.append(len(delivery.payload))
-            reply.has_ping = reply.has_ping or is_ping(messages)
+            if messages[0].content_type is not None and is_ping(messages):
+                reply.has_ping = True
 
     def answer(self, delivery_id: int, settled: bool, state: Any) -> None:
         """Tell the outcome of one delivery."""
