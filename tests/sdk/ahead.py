@@ -1,8 +1,8 @@
-"""Runs the tests of this folder several at a time, ahead of pytest.
+"""Runs the tests of a file several at a time, ahead of pytest.
 
 The official clients spend nearly all of their time in polls of fixed length: one after
-the other, these tests would take eight minutes on any machine. So all of them are put
-in a queue for a few threads as soon as the first is due, and pytest asks for each
+the other, these tests would take eight minutes on any machine. So those of a file are
+put in a queue for a few threads as soon as the first is due, and pytest asks for each
 verdict in turn. Each test has entities of its own, so none minds the others.
 
 Knows the arguments that these tests take: a bus, the name of their own queue or topic,

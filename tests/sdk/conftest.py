@@ -48,9 +48,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield running
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def ahead(request: pytest.FixtureRequest, server: Server) -> Iterator[Ahead]:
-    """All tests that ask for a bus, at work."""
+    """The tests of a file that ask for a bus, at work.
+
+    Not those of other files: where several processes share the tests, each gets whole
+    files, and would run the tests of all others too.
+    """
     loop = LoopThread()
 
     def bus(client: str) -> Bus:
@@ -63,7 +67,7 @@ def ahead(request: pytest.FixtureRequest, server: Server) -> Iterator[Ahead]:
         item
         for item in request.session.items
         if isinstance(item, pytest.Function)
-        and item.path.parent == FOLDER
+        and item.path == request.path
         and "bus" in item.fixturenames
     ]
     tests = Ahead(items, bus)
