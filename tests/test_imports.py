@@ -20,7 +20,7 @@ import twinbus
 PACKAGE = Path(__file__).resolve().parent.parent / "src" / "twinbus"
 
 # These know nothing of the package, so all parts may import them.
-FREE = frozenset({"clock", "errors", "limits"})
+FREE = frozenset({"charts", "clock", "errors", "limits"})
 
 _BELOW_CLIENT = frozenset({"core", "ledger", "wire", "store"})
 _BELOW_PAIRING = _BELOW_CLIENT | {"client"}

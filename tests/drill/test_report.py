@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from tests.drill import stories
+from twinbus.charts import nice_ceiling
 from twinbus.drill.director import Performance
 from twinbus.drill.judge import judge
 from twinbus.drill.report import report
-from twinbus.drill.report.picture import draw, nice_ceiling, tick_seconds
+from twinbus.drill.report.picture import draw, tick_seconds
 from twinbus.drill.report.summary import figures, summary_of
 from twinbus.drill.report.timeline import Timeline
 
