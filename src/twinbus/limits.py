@@ -994,3 +994,8 @@ WIRETAP_FRAME_BYTES_MAX = 1 << 24
 VERDICT_EXAMPLES_MAX = 20
 # Lines that are parsed together, which takes half as long as one by one.
 RECORDER_LINES_MAX = 500
+
+# -- reports of ledgers ------------------------------------------------------------
+
+# Days of a made-up ledger that are written at once: each holds a day in memory.
+SYNTHETIC_THREADS = 2
