@@ -999,3 +999,10 @@ RECORDER_LINES_MAX = 500
 
 # Days of a made-up ledger that are written at once: each holds a day in memory.
 SYNTHETIC_THREADS = 2
+# Footers that are read at once; each waits for the disk or the network.
+REPORT_FOOTER_THREADS = 8
+# Stretches of one primary that are this close are one outage: a relapse follows a
+# failback within some pings, and intervals of pings are minutes.
+REPORT_OUTAGE_GAP_MINUTES = 5
+# Minutes in a row in which all sends failed, before that is an outage without a pair.
+REPORT_FAILED_MINUTES_MIN = 3

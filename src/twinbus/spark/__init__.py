@@ -1,10 +1,10 @@
-"""Spark: queues, topics and subscriptions as DataFrames, and the syphon as a job.
+"""Spark: queues, topics and subscriptions as DataFrames; the syphon and reports.
 
 Owns everything that runs inside Spark. `source/` and `sink/` are the two halves of
 `format("servicebus")`; `syphon_job/` is the job that moves a backlog to the primary,
-started by the function `syphon`; `options.py` and `connections.py` are what all jobs
-share. PySpark is an extra: nothing outside this folder imports it, and this file only
-when it is asked for.
+started by the function `syphon`; `reports/` has what ledgers show; `options.py` and
+`connections.py` are what all jobs share. PySpark is an extra: nothing outside this
+folder imports it, and this file only when it is asked for.
 """
 
 from __future__ import annotations

@@ -95,7 +95,8 @@ def draw_outages(plan: SyntheticPlan) -> list[SyntheticOutage]:
             number, primary, start, end, entities, _KINDS[number % 6]
         )
         outage.first, outage.last = first, first + length + 2
-        writers = {entity % WRITERS for entity in entities}
+        # A server knows only the one key that all of them use.
+        writers = {entity % WRITERS * (outage.kind != BACKLOG) for entity in entities}
         outage.truth = OutageTruth(
             PRIMARIES[primary],
             outage.kind,

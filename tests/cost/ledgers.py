@@ -1,0 +1,80 @@
+"""Small ledgers that tests write by hand: one row, one event, one file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from twinbus.ledger.schema import (
+    EVENT_COLUMNS,
+    EVENTS_FOLDER,
+    OPERATION_COLUMNS,
+    arrow_schema,
+)
+
+DAY = datetime(2026, 11, 15, tzinfo=UTC)
+
+Row = dict[str, Any]
+
+
+def at(clock: str) -> datetime:
+    """A time of the day: `10:05` or `10:05:30`."""
+    hours, minutes, seconds = [*map(int, clock.split(":")), 0][:3]
+    return DAY + timedelta(hours=hours, minutes=minutes, seconds=seconds)
+
+
+def row(clock: str, namespace: str, what: str, messages: int, **others: Any) -> Row:
+    """One row of operations; `what` is the operation and, if not accepted, why."""
+    operation, _, outcome = what.partition(" ")
+    has_message = operation in ("send", "receive")
+    values = {
+        "minute": at(clock),
+        "namespace": namespace,
+        "writer": "app",
+        "source": "client",
+        "entity": "orders",
+        "operation": operation,
+        "outcome": outcome or "accepted",
+        "key": "sender",
+        "connection": "amqp",
+        "size_class": int(has_message),
+        "operations": max(messages, 1),
+        "messages": messages if has_message else 0,
+        "bytes_in": messages * 100 if operation == "send" else 0,
+        "bytes_out": messages * 100 if operation == "receive" else 0,
+        "gap_minutes": 0,
+    }
+    return {**values, **others}
+
+
+def event(clock: str, primary: str, what: str, **others: Any) -> Row:
+    """One event of a pair."""
+    values = {
+        "at": at(clock),
+        "writer": "app",
+        "primary": primary,
+        "secondary": f"{primary}-backup",
+        "entity": "orders",
+        "event": what,
+        "messages": 0,
+        "bytes": 0,
+        "detail": "",
+    }
+    return {**values, **others}
+
+
+def write(folder: Path, rows: Iterable[Row], name: str = "app-000000-00000000") -> Path:
+    """Write one file of the day, of operations or of events; returns its path."""
+    listed = list(rows)
+    events = "event" in listed[0]
+    schema = arrow_schema(EVENT_COLUMNS if events else OPERATION_COLUMNS)
+    place = folder / (EVENTS_FOLDER if events else "") / f"day={DAY.date()}"
+    place.mkdir(parents=True, exist_ok=True)
+    path = place / f"{name}.parquet"
+    pq.write_table(pa.Table.from_pylist(listed, schema=schema), path)
+    return path
