@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import signal
-import socket
 import sys
 import threading
 import time
@@ -30,6 +28,7 @@ from twinbus import limits
 from twinbus.cli.output import Json, pairs, progress, show, show_all
 from twinbus.cli.pair.options import CaFile, PrimaryName, PrimaryText, SecondaryText
 from twinbus.cli.secret import read_secret
+from twinbus.cli.spark_session import JAVA_OPTIONS, first_line, spark_session
 from twinbus.cost.prices import PriceBook, load_prices
 from twinbus.errors import ArgumentError, ConfigError, TwinbusError
 
@@ -43,8 +42,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-# Of Spark Connect, where a master names none.
-_CONNECT_PORT = "15002"
 _COLUMNS = ("index", "destination", "messages", "bytes", "operations", "fate")
 # What the options of the Spark job are called here.
 _OPTIONS = {
@@ -60,12 +57,6 @@ _OPTIONS = {
     "ttl": "--ttl",
 }
 _FINAL = ("index", "moved", "redelivered", "skipped", "dead_lettered", "depth")
-
-
-# Instead of Spark's own, which is too talkative beside a table.
-_LOGGING = Path(__file__).with_name("syphon_log4j2.properties").as_uri()
-# The messages never come through Java, so it need not be fast, only there soon.
-_JAVA = f"-Dlog4j2.configurationFile={_LOGGING} -XX:TieredStopAtLevel=1"
 
 
 class SyphonFailed(TwinbusError):
@@ -211,60 +202,11 @@ def _dry_run(
 
 
 def _session(master: str, settings: dict[str, str]) -> SparkSession:
-    from pyspark.errors import PySparkException
-    from pyspark.sql import SparkSession
-
     from twinbus.spark.syphon_job.job import SPARK_SETTINGS
 
-    if master.startswith("local"):
-        # Its pages are for this machine, and its workers are this Python.
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    _check_answers(master)
-    builder = SparkSession.builder.appName("twinbus syphon")
-    if master.startswith("sc:"):
-        # The server has its settings already.
-        builder = builder.remote(master)
-    else:
-        builder = builder.master(master)
-        usual = {
-            "spark.ui.showConsoleProgress": "false",
-            "spark.driver.extraJavaOptions": _JAVA,
-        }
-        settings = {**usual, **SPARK_SETTINGS, **settings}
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    try:
-        return builder.getOrCreate()
-    except PySparkException as error:
-        needs = "Java 17 or newer, and a master that can be reached"
-        if master.startswith("sc:"):
-            needs = "pip install 'pyspark[connect]', and a server that can be reached"
-        raise ConfigError(
-            f"Spark cannot start with --master {master}: {_first_line(str(error))} "
-            f"It needs {needs}."
-        ) from None
-
-
-def _check_answers(master: str) -> None:
-    """Refuse a master that does not answer: Spark itself would try for minutes."""
-    found = re.match(r"(?:sc|spark)://([^/;]+)", master)
-    if found is None:
-        return
-    for authority in found.group(1).split(","):
-        host, _, port = authority.rpartition(":")
-        if not port.isdigit():
-            host, port = authority, _CONNECT_PORT
-        try:
-            with socket.create_connection(
-                (host.strip("[]"), int(port)), limits.CLI_MASTER_SECONDS
-            ):
-                return
-        except (OSError, OverflowError) as error:
-            last = error
-    raise ConfigError(
-        f"--master {master} does not answer ({last}). Start it, or name another."
-    )
+    # The messages never come through Java, so it need not be fast, only there soon.
+    usual = {**SPARK_SETTINGS, JAVA_OPTIONS: "-XX:TieredStopAtLevel=1"}
+    return spark_session("twinbus syphon", master, usual, settings)
 
 
 def _serve_metrics(spark: SparkSession, port: int) -> None:
@@ -280,10 +222,6 @@ def _serve_metrics(spark: SparkSession, port: int) -> None:
             f"--metrics-port {port} cannot be used ({error.strerror})."
         ) from error
     spark.streams.addListener(SyphonMetrics(registry))
-
-
-def _first_line(text: str) -> str:
-    return text.strip().partition("\n")[0]
 
 
 def _ui_of(spark: SparkSession) -> str | None:
@@ -425,4 +363,4 @@ def _watch_until_end(
 def _reason(text: str) -> str:
     """What a person wants of Spark's error: the words of ours, if there are any."""
     ours = re.findall(r"^twinbus\.[\w.]+: (.+)$", text, re.MULTILINE)
-    return ours[-1] if ours else _first_line(text)
+    return ours[-1] if ours else first_line(text)
