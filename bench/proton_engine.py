@@ -193,6 +193,10 @@ class ProtonConnection:
         """Close, wait for the server's answer, and free everything."""
         self.pn.connection_close(self.handle)
         self.wait(lambda: self.pn.connection_state(self.handle) & _REMOTE_CLOSED)
+        self.drop()
+
+    def drop(self) -> None:
+        """Free everything, whatever the server has said."""
         self._socket.close()
         self.pn.transport_unbind(self._transport)
         self.pn.transport_free(self._transport)
@@ -225,10 +229,14 @@ class ProtonConnection:
             pn.connection_remote_condition(self.handle),
             pn.link_remote_condition(link),
         ):
-            if pn.condition_is_set(condition):
-                name = pn.condition_get_name(condition)
-                text = pn.condition_get_description(condition)
-                raise ConnectionError(f"{name!r}: {text!r}")
+            self._raise_ended(condition)
+
+    def _raise_ended(self, condition: int) -> None:
+        pn = self.pn
+        if pn.condition_is_set(condition):
+            name = pn.condition_get_name(condition)
+            text = pn.condition_get_description(condition)
+            raise ConnectionError(f"{name!r}: {text!r}")
 
     def _pending(self) -> int:
         pending: int = self.pn.transport_pending(self._transport)
@@ -247,7 +255,11 @@ class ProtonConnection:
 
     def _read(self) -> None:
         room = self.pn.transport_capacity(self._transport)
-        if room <= 0:
+        if room < 0:
+            # The engine takes no more: a login that was refused, for instance.
+            self._raise_ended(self.pn.transport_condition(self._transport))
+            raise ConnectionError("the engine has ended the connection")
+        if room == 0:
             return
         tail = self.pn.transport_tail(self._transport)
         view = memoryview(_View.from_address(tail))[:room]

@@ -28,6 +28,8 @@ class Right(enum.Flag):
 
 
 _NO_RIGHT = Right(0)
+# When a claim ends that has no end of its own.
+_NEVER_S = 1 << 62
 
 # In the order in which the real service lists them.
 _NAMED = {"Manage": Right.MANAGE, "Send": Right.SEND, "Listen": Right.LISTEN}
@@ -299,6 +301,24 @@ def claim_for(text: str, rules_of: RulesOf, target: EntityPath, now_s: int) -> C
     sas.check_scope(token, target)
     rights, proof = proved
     return Claim(rights, target, token.expires_s, proof.rule_key, proof)
+
+
+def claim_of_key(
+    name: str, key: Secret, rules_of: RulesOf, scopes: Iterable[str]
+) -> Claim:
+    """What a key itself gives, in the first of the scopes whose rule has it.
+
+    It ends with the key. The scopes are those of `RulesOf`.
+    """
+    for rule_key in scopes:
+        for rule in rules_of(rule_key):
+            # All are compared: an unknown name must not answer sooner.
+            its = [each for each in rule.keys if each == key]
+            if its and rule.name == name:
+                proof = Proof(rule_key, name, key)
+                path = names.parse_address(rule_key)
+                return Claim(rule.rights, path, _NEVER_S, rule_key, proof)
+    raise errors.Unauthorized("The name of the rule or its key is wrong.")
 
 
 def standing(claim: Claim, rules_of: RulesOf) -> Claim | None:

@@ -9,15 +9,17 @@ the connection:
 |---------|-----------------------------|---------------------------------|
 | START   | SASL header, AMQP header    | SASL header, AMQP header        |
 | SASL    | sasl-init                   | sasl-mechanisms, sasl-outcome   |
+| LOGIN   | nothing                     |                                 |
 | HEADER  | AMQP header                 | AMQP header                     |
 | OPENING | open                        | open                            |
 | OPEN    | begin, close, session frames, heartbeat (both)                |
 | CLOSING | anything (ignored) until close                                |
 | CLOSED  | nothing                                                       |
 
-Only `PeerError` escapes `next_event`. A server offers only the mechanisms that check
+Only `PeerError` escapes `next_event`. Two of the mechanisms that a server offers check
 nothing and promise nothing: the peer is let through without any right, and claims come
-from `$cbs`. Another mechanism, such as PLAIN, is refused with the SASL outcome `auth`.
+from `$cbs`. With PLAIN the owner checks name and password (`LoggedIn`); nothing more is
+read before it has answered. Another mechanism is refused with the SASL outcome `auth`.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from twinbus.wire.events import (
     Ended,
     Event,
     Flowed,
+    LoggedIn,
     Opened,
     Passed,
 )
@@ -68,7 +71,8 @@ from twinbus.wire.performatives import (
 )
 from twinbus.wire.session import Session, SessionState
 
-MECHANISMS = ("MSSBCBS", "ANONYMOUS")
+PLAIN = "PLAIN"
+MECHANISMS = ("MSSBCBS", PLAIN, "ANONYMOUS")
 _SASL_OK, _SASL_AUTH = 0, 1
 _SASL_FRAME = 1
 
@@ -82,6 +86,7 @@ class ConnectionState(Enum):
 
     START = "start"
     SASL = "sasl"
+    LOGIN = "login"
     HEADER = "header"
     OPENING = "opening"
     OPEN = "open"
@@ -246,8 +251,7 @@ class Engine:
                 raise FrameError("A SASL frame after the handshake.")
             return self._take_open_state(frame.channel, performative)
         if self.state is ConnectionState.SASL:
-            self._take_sasl(frame)
-            return None
+            return self._take_sasl(frame)
         if self.state is ConnectionState.OPENING:
             return self._take_opening(frame)
         if self.state is ConnectionState.CLOSING:
@@ -277,13 +281,13 @@ class Engine:
             return
         raise FrameError(f"Protocol {header.protocol_id} in state {self.state.value}.")
 
-    def _take_sasl(self, frame: Frame) -> None:
+    def _take_sasl(self, frame: Frame) -> Event | None:
         performative = frame.performative
         if frame.kind != _SASL_FRAME:
             raise FrameError("An AMQP frame before SASL has ended.")
         if self.server and type(performative) is SaslInit:
-            self._take_init(performative)
-        elif not self.server and type(performative) is SaslMechanisms:
+            return self._take_init(performative)
+        if not self.server and type(performative) is SaslMechanisms:
             self._out.append(encode_frame(0, self._client_init, kind=_SASL_FRAME))
         elif not self.server and type(performative) is SaslOutcome:
             if performative.code != _SASL_OK:
@@ -294,19 +298,38 @@ class Engine:
             self.open(self._client_open)
         else:
             raise FrameError("A frame that does not belong into SASL.")
+        return None
 
-    def _take_init(self, init: SaslInit) -> None:
-        offered = init.mechanism in MECHANISMS
-        outcome = SaslOutcome(code=_SASL_AUTH)
-        if offered:
-            outcome = SaslOutcome(code=_SASL_OK, additional_data=b"Welcome!")
-        self._out.append(encode_frame(0, outcome, kind=_SASL_FRAME))
-        if not offered:
+    def _take_init(self, init: SaslInit) -> LoggedIn | None:
+        if init.mechanism not in MECHANISMS:
+            self.answer_login(False)
             raise FrameError(
                 f"SASL mechanism {init.mechanism[:20]!r} is not offered. Log in with "
-                f"{' or '.join(MECHANISMS)} and put a token to $cbs."
+                "PLAIN, or with MSSBCBS or ANONYMOUS and put a token to $cbs."
             )
-        self._expect_amqp()
+        if init.mechanism != PLAIN:
+            self.answer_login(True)
+            return None
+        try:
+            given = (init.initial_response or b"").decode()
+            _acting_for, name, password = given.split("\0")
+        except ValueError:
+            self.answer_login(False)
+            raise FrameError(
+                "The initial response of SASL PLAIN must have a name and a password "
+                "after zero bytes, in UTF-8."
+            ) from None
+        self.state = ConnectionState.LOGIN
+        return LoggedIn(name, password, init.hostname)
+
+    def answer_login(self, accepted: bool) -> None:
+        """Let the peer through, or refuse it; a server calls this after `LoggedIn`."""
+        outcome = SaslOutcome(code=_SASL_AUTH)
+        if accepted:
+            outcome = SaslOutcome(code=_SASL_OK, additional_data=b"Welcome!")
+        self._out.append(encode_frame(0, outcome, kind=_SASL_FRAME))
+        if accepted:
+            self._expect_amqp()
 
     def _expect_amqp(self) -> None:
         self.state = ConnectionState.HEADER

@@ -15,6 +15,14 @@ if TYPE_CHECKING:
     from twinbus.wire.session import Session
 
 
+class LoggedIn(NamedTuple):
+    """A name and a password came. A server answers with `Engine.answer_login`."""
+
+    name: str
+    password: str
+    hostname: str | None
+
+
 class Opened(NamedTuple):
     """The peer's open. A server answers with `Engine.open`."""
 
@@ -124,7 +132,8 @@ class Closed(NamedTuple):
 
 
 Event = (
-    Opened
+    LoggedIn
+    | Opened
     | Begun
     | Attached
     | Delivered

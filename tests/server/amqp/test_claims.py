@@ -10,6 +10,7 @@ import pytest
 
 from tests.server.cbs import Cbs, attach, connect, is_refused, serving_all, wait_for
 from tests.server.raw import RawClient, RawServer, connections_of
+from twinbus import limits
 from twinbus.core.entity import QueueDescription
 from twinbus.core.rights import AuthorizationRule, Right
 from twinbus.core.sas import Secret
@@ -111,6 +112,17 @@ async def test_a_token_for_a_missing_entity_names_it_with_its_host(cbs: Cbs) -> 
     assert status == 404
     missing = "The messaging entity 'sb://localhost/nowhere' could not be found."
     assert text.startswith(missing)
+
+
+async def test_valid_tokens_for_missing_entities_end_no_connection(
+    cbs: Cbs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "HANDSHAKE_BYTES_MAX", 4096)
+
+    # Some 250 bytes each.
+    statuses = [(await cbs.sign("nowhere", "send", "send"))[0] for _ in range(40)]
+
+    assert statuses == [404] * 40
 
 
 async def test_an_expired_claim_can_be_replaced_by_any_other(

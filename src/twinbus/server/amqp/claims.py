@@ -6,7 +6,8 @@ Rights default to none. Every decision goes through `core.rights.allowed`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
+from functools import partial
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any
 
 from twinbus.core.names import CBS, EntityPath, parse_address
@@ -15,9 +16,11 @@ from twinbus.core.rights import (
     Claim,
     Operation,
     allowed,
+    claim_of_key,
     renewed,
     standing,
 )
+from twinbus.core.sas import Secret
 from twinbus.errors import EntityNotFound, TwinbusError
 from twinbus.server.access.jwt import claim_from
 from twinbus.server.amqp.node import Node
@@ -31,6 +34,7 @@ from twinbus.wire.types import Int
 
 if TYPE_CHECKING:
     from twinbus.server.amqp.connection import ServerConnection
+    from twinbus.server.broker.host import Host
 
 _ACCEPTED = Accepted()
 
@@ -41,6 +45,8 @@ class Claims:
     def __init__(self, connection: ServerConnection) -> None:
         self._connection = connection
         self._by_audience: dict[str, Claim] = {}
+        # The name of a rule and its key, if the client has logged in with them.
+        self._login: tuple[str, Secret] | None = None
 
     def allow(self, operation: Operation, path: EntityPath) -> Claim:
         """The live claim that gives the right; `Unauthorized` if there is none."""
@@ -68,6 +74,8 @@ class Claims:
         with connection.port.failures.counted(connection.address, now.steady_ms):
             tokens = connection.port.tokens_of(host)
             claim = claim_from(token, target, self._rules_of, tokens, now_s)
+        # Also if there is no such entity: its client is no stranger.
+        connection.trust()
         if not target.is_namespace and find_entity(host, target.key) is None:
             raise EntityNotFound(target.text, connection.engine.peer_open.hostname)
         old = self._by_audience.get(target.scope_key)
@@ -80,6 +88,30 @@ class Claims:
             # Links that the narrower claim does not cover must not live on.
             connection.check_claims()
         return claim
+
+    def log_in(self, host: Host, name: str, key: Secret) -> None:
+        """Prove the name and the key of a rule; its rights come with the open."""
+        self._login = name, key
+        self._prove_login(host)
+
+    def opened(self) -> None:
+        """The client has said which namespace it is for: a login gives its rights."""
+        if self._login is not None:
+            claim = self._prove_login(self._connection.host)
+            self._by_audience[claim.audience_path.scope_key] = claim
+            self._connection.claimed(claim)
+
+    def _prove_login(self, host: Host) -> Claim:
+        """Look for the rule, of the namespace or of an entity."""
+        assert self._login is not None
+        connection = self._connection
+        entities = host.namespace.shards.entities()
+        scopes = (each.key for each in entities if each.authorization_rules)
+        steady_ms = host.token_clock.now().steady_ms
+        with connection.port.failures.counted(connection.address, steady_ms):
+            return claim_of_key(
+                *self._login, partial(rules_of, host), chain([""], scopes)
+            )
 
     def drop_revoked(self) -> None:
         """Rules have changed: claims whose key is gone are gone with it."""

@@ -14,8 +14,10 @@ from typing import cast
 
 from twinbus import limits
 from twinbus.core.rights import Claim
+from twinbus.core.sas import Secret
 from twinbus.errors import (
     EntityNotFound,
+    FrameError,
     LimitExceeded,
     PeerError,
     TwinbusError,
@@ -46,6 +48,7 @@ from twinbus.wire.events import (
     Ended,
     Event,
     Flowed,
+    LoggedIn,
     Opened,
     Unsettled,
 )
@@ -420,13 +423,17 @@ class ServerConnection(asyncio.Protocol):
             log.warning("closing %s: %s", self.peer, error.text)
             self.close(wire_error(error))
 
-    def claimed(self, claim: Claim) -> None:
-        """A token was accepted; its links end with it."""
+    def trust(self) -> None:
+        """The client has proved a key: it is no stranger any more."""
         if not self._trusted:
             self._trusted = True
             self.engine.trust()
             self.port.unclaimed.pop(self, None)
             watch_rules(self.host, self)
+
+    def claimed(self, claim: Claim) -> None:
+        """A token was accepted; its links end with it."""
+        self.trust()
         if self._claim_end_s is None or claim.expires_s < self._claim_end_s:
             self._watch_claims(claim.expires_s)
 
@@ -493,9 +500,21 @@ class ServerConnection(asyncio.Protocol):
                 self.close_link(link)
         elif kind is Opened:
             self._open(cast("Opened", event).performative)
+        elif kind is LoggedIn:
+            self._log_in(cast("LoggedIn", event))
         elif kind is Closed:
             self._close_links()
             self.flush()
+
+    def _log_in(self, login: LoggedIn) -> None:
+        """The client has a name and a key instead of tokens."""
+        host = self.port.choose(login.hostname)
+        try:
+            self.claims.log_in(host, login.name, Secret(login.password))
+        except Unauthorized as error:
+            self.engine.answer_login(False)
+            raise FrameError(f"The login was refused. {error.text}") from None
+        self.engine.answer_login(True)
 
     def _open(self, peer: Open) -> None:
         self.host = self.port.choose(peer.hostname)
@@ -508,6 +527,12 @@ class ServerConnection(asyncio.Protocol):
                 properties=self.port.properties_of(self.host),
             )
         )
+        try:
+            self.claims.opened()
+        except Unauthorized as error:
+            # The key was one of another namespace, or is gone since.
+            log.warning("closing %s: %s", self.peer, error.text)
+            self.close(wire_error(error))
 
     def _attach(self, link: Link) -> None:
         self.engine.steps += limits.READ_WORK_OF_ATTACH - limits.READ_WORK_OF_EVENT
