@@ -108,9 +108,10 @@ QUICK := tests/core tests/wire tests/store tests/stories tests/pairing/rules
 quick: $(VENV)/.stamp ## Test the rules, the wire and the store: under a minute
 	$(RUN) -m pytest --numprocesses 2 $(QUICK)
 
-# Most tests wait for servers: three at once keep two cores busy.
+# Most tests wait for servers: three at once keep two cores busy. The order of files is
+# that of tests/conftest.py, long ones first.
 test: setup lint ## Set up, lint, and run the whole test suite
-	$(RUN) -m pytest --numprocesses 3 --dist loadfile
+	$(RUN) -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 # Needs Python and Java on the machine, and no tool of the tests.
 drill: $(VENV)/.stamp ## Rehearse an outage end to end (FAULT=kill|stop|sick|... SEED=...)

@@ -1,10 +1,14 @@
 """Settings that every test shares.
 
-Owns the property-based testing profiles; fixtures live beside the tests that use them.
+Owns the property-based testing profiles, and the order of files for several workers;
+fixtures live beside the tests that use them.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 # A suite that passes once must pass again, so examples come from a fixed seed, and a
@@ -16,3 +20,45 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("twinbus")
+
+FOLDER = Path(__file__).parent
+# Files that take a minute or so, longest first. A worker gets whole files: one that is
+# left with such a file at the end works alone. Most have few tests, so the order by the
+# number of tests, which the scheduler has by itself, puts them last.
+LONG_FILES = (
+    "test_spark_page.py",
+    "test_readme.py",
+    "spark/test_killed_driver.py",
+    "spark/test_on_spark.py",
+    "drill/test_drill.py",
+    "bench/test_bench_quick.py",
+    "spark/test_syphon.py",
+    "pairing/real/test_outbox.py",
+    "sdk/test_supervised.py",
+    "sdk/test_throttling.py",
+    "cli/test_syphon.py",
+    "cli/test_two_servers.py",
+    "faults/test_sick_shard.py",
+    "faults/test_clock.py",
+    "faults/test_powerloss.py",
+    "drill/test_given.py",
+    "spark/test_example.py",
+    "pairing/test_embedded.py",
+    "pairing/real/test_refusals.py",
+    "faults/test_mover.py",
+    "faults/test_spool_kill.py",
+    "faults/test_reserve.py",
+    "faults/test_kill.py",
+    "faults/test_crossing.py",
+    "pairing/real/test_outbox_kills.py",
+    "soak/test_soak.py",
+    "server/setup/test_supervisor.py",
+    "client/test_attacks.py",
+    "client/test_silence.py",
+)
+_PLACES = {FOLDER / name: place for place, name in enumerate(LONG_FILES)}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files come first; all others, and tests in a file, keep their order."""
+    items.sort(key=lambda item: _PLACES.get(item.path, len(LONG_FILES)))

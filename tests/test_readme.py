@@ -6,10 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
-from azure.servicebus import ServiceBusClient
 
 from tests.spark.conftest import ROOT
-from tests.walking import blocks, walked
+from tests.walking import blocks, peeked, walked
 from twinbus.server.broker.faults import KINDS
 from twinbus.server.setup.config import load_config
 
@@ -17,21 +16,12 @@ from twinbus.server.setup.config import load_config
 pytestmark = pytest.mark.timeout(600)
 
 
-def waiting(connection: str, queue: str) -> list[str]:
-    """The bodies of the messages in a queue, which stay there."""
-    with (
-        ServiceBusClient.from_connection_string(connection) as client,
-        client.get_queue_receiver(queue) as receiver,
-    ):
-        return [str(each) for each in receiver.peek_messages(10)]
-
-
 def test_the_readme_works_from_nothing(tmp_path: Path) -> None:
     with walked(
         "README.md", tmp_path, passed_over=("make ", "python3 -m venv ")
     ) as walk:
         primary = walk.variable("PRIMARY")
-        orders, copies = (waiting(primary, name) for name in ("orders", "copies"))
+        orders, copies = (peeked(primary, name) for name in ("orders", "copies"))
 
     received, paired, backlog, purged, _, shown = walk.printed
     assert (received, paired) == ("hello\n", "")
@@ -39,18 +29,6 @@ def test_the_readme_works_from_nothing(tmp_path: Path) -> None:
     assert purged.split() == ["purged", "0"]
     assert "[68 65 6C 6C 6F]" in shown
     assert orders == copies == ["hello"]
-
-
-def test_the_examples_about_spark_work_from_nothing(tmp_path: Path) -> None:
-    with walked(
-        "docs/spark-source-and-sink.md",
-        tmp_path,
-        passed_over=("pip install ",),
-        programs=False,
-    ) as walk:
-        totals = waiting(walk.variable("BUS"), "totals")
-
-    assert totals == ["hello"]
 
 
 def test_the_entities_of_the_guide_load(tmp_path: Path) -> None:

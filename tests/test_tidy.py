@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import LONG_FILES
+
 ROOT = Path(__file__).resolve().parent.parent
 
 LINE_CHARS_MAX = 88
@@ -373,6 +375,10 @@ def test_every_exception_is_still_needed() -> None:
     ]
 
     assert not stale, stale
+
+
+def test_every_long_file_is_still_there() -> None:
+    assert [name for name in LONG_FILES if not (ROOT / "tests" / name).exists()] == []
 
 
 _DEEP = """def f() -> None:

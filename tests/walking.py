@@ -22,6 +22,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from azure.servicebus import ServiceBusClient
+
 from tests.spark.conftest import ROOT, SETTINGS
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -171,3 +173,12 @@ def walked(
         if joined:
             walk.program(joined)
         yield walk
+
+
+def peeked(connection: str, queue: str) -> list[str]:
+    """The bodies of the messages in a queue, which stay there."""
+    with (
+        ServiceBusClient.from_connection_string(connection) as client,
+        client.get_queue_receiver(queue) as receiver,
+    ):
+        return [str(each) for each in receiver.peek_messages(10)]
