@@ -110,9 +110,11 @@ def test_every_workload_is_tried() -> None:
     assert FIGURES.keys() == WORKLOADS.keys()
 
 
-# Several Spark sessions start and drain, and each attack has a server of its own: too
-# long for every run of the tests.
-LONG = dict.fromkeys(("syphon", "attacks", "throttling"), pytest.mark.campaign)
+# Several Spark sessions start and drain, and each attack and number of shards has a
+# server of its own: too long for every run of the tests.
+LONG = dict.fromkeys(
+    ("shards", "syphon", "attacks", "throttling"), pytest.mark.campaign
+)
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_the_store_survives_a_power_loss(tmp_path: Path) -> None:
     ("program", "synchronous"),
     [
         ("store_workload", "NORMAL"),
-        ("store_workload", "OFF"),
+        pytest.param("store_workload", "OFF", marks=pytest.mark.campaign),
         ("bare_workload", "NORMAL"),
     ],
 )
