@@ -39,7 +39,9 @@ TWINS = {
 # The class that owns the thread, and whose `close` ends it.
 OWNER = "Connection"
 # Public for other modules of the client alone.
-INTERNAL = frozenset({"check_place", "deadline", "link", "submit"})
+INTERNAL = frozenset(
+    {"account", "check_place", "count_in", "deadline", "link", "submit"}
+)
 
 STAMP = "# Made by tools/async_to_sync.py from {path}. DO NOT CHANGE."
 HEADER = '''{stamp}

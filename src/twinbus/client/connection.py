@@ -18,6 +18,7 @@ from twinbus.client.claims import ClientClaims
 from twinbus.client.credentials import credential_of, source_of
 from twinbus.client.live import LiveConnection
 from twinbus.client.management import Management
+from twinbus.client.metering import ClientLedger
 from twinbus.client.receiver import ReceiveOptions, Receiver
 from twinbus.client.sender import Sender
 from twinbus.client.transport.deadline import Deadline
@@ -26,6 +27,7 @@ from twinbus.client.transport.shared import Shared
 from twinbus.clock import Clock, SystemClock
 from twinbus.core.sas import parse_connection_string
 from twinbus.errors import ClientUnusable, Disconnected, RemoteError
+from twinbus.ledger.counts import LedgerAccount
 
 _T = TypeVar("_T")
 _UNAUTHORIZED = "amqp:unauthorized-access"
@@ -53,6 +55,8 @@ class Connection:
         self._claims: ClientClaims
         self._opening = Shared(self._open)
         self._managements: dict[str, Management] = {}
+        # Counts what is done on it; None without a ledger.
+        self._ledger: ClientLedger | None = None
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = os.getpid()
@@ -132,6 +136,14 @@ class Connection:
         await self.close()
 
     # -- for senders, receivers and management -----------------------------------------
+
+    def count_in(self, ledger: ClientLedger | None) -> None:
+        """Count in that ledger what links that are made from now on do."""
+        self._ledger = ledger
+
+    def account(self, path: str, source: str) -> LedgerAccount | None:
+        """Where operations on an entity are counted."""
+        return None if self._ledger is None else self._ledger.account(path, source)
 
     def deadline(self, timeout_seconds: float | None) -> Deadline:
         """When a call that starts now has to end; refused where it cannot start."""

@@ -13,6 +13,7 @@ import itertools
 from twinbus.client.live import LiveConnection
 from twinbus.client.transport.deadline import Deadline, answer
 from twinbus.errors import DeadlineExceeded, RemoteError
+from twinbus.ledger.counts import LedgerAccount
 from twinbus.wire.events import Answered, Delivered
 from twinbus.wire.link import Link
 from twinbus.wire.performatives import Attach
@@ -30,6 +31,8 @@ class LiveLink:
 
     def __init__(self, live: LiveConnection, session: Session | None = None) -> None:
         self.live = live
+        # Where its operations are counted; None without a ledger.
+        self.account: LedgerAccount | None = None
         # Why the link is no longer there.
         self.failure: RemoteError | None = None
         self.link: Link

@@ -20,6 +20,8 @@ from twinbus.client.transport.deadline import Deadline
 from twinbus.client.transport.shared import Shared
 from twinbus.core.rule import RuleDescription
 from twinbus.errors import RemoteError
+from twinbus.ledger.requests import meter
+from twinbus.ledger.schema import CLIENT
 from twinbus.wire.message import sections
 from twinbus.wire.types import (
     ARRAY_LONG,
@@ -50,6 +52,9 @@ _CONDITIONS = {
 
 class Management:
     """Requests about one entity; made by `Connection.management`."""
+
+    # What the ledger calls the source of its requests.
+    counted_as = CLIENT
 
     def __init__(self, connection: Connection, path: str) -> None:
         self.path = path
@@ -233,7 +238,12 @@ class Management:
             "type": "entity-mgmt",
             "com.microsoft:server-timeout": UInt(_milliseconds(deadline)),
         }
-        return _read(await pair.request(properties, body, deadline))
+        reply = await pair.request(properties, body, deadline)
+        account = self._connection.account(self.path, self.counted_as)
+        if account is not None:
+            status, name = _status(reply), properties["operation"]
+            meter(name, body, status, reply.body).count_in(account, 0, 0)
+        return _read(reply)
 
     async def _open(self) -> RequestPair:
         return await self._connection.link(self.path, self._opening, self._open_on)
@@ -265,11 +275,14 @@ def _scheduled(message: bytes) -> dict[str, Any]:
     return entry
 
 
+def _status(reply: ClientReply) -> int:
+    status = reply.properties.get("statusCode")
+    return status if isinstance(status, int) else 500
+
+
 def _read(reply: ClientReply) -> dict[str, Any]:
     """The body of a good answer; a bad one is raised with its condition."""
-    status = reply.properties.get("statusCode")
-    if not isinstance(status, int):
-        status = 500
+    status = _status(reply)
     if status == _NO_CONTENT:
         return {}
     if not 200 <= status < 300:

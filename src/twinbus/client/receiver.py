@@ -10,7 +10,7 @@ Any number of tasks may use a receiver; chunks are handed out one after the othe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,6 +18,7 @@ from twinbus import limits
 from twinbus.client import settlement as decisions
 from twinbus.client.live import LiveConnection
 from twinbus.client.message import Message
+from twinbus.client.metering import outcome_of
 from twinbus.client.receiving import ReceiveLink
 from twinbus.client.settlement import COMPLETE, Settlement
 from twinbus.client.transport.deadline import Deadline, limit
@@ -28,6 +29,8 @@ from twinbus.errors import (
     RemoteError,
     SettleRefused,
 )
+from twinbus.ledger.counts import LedgerAccount
+from twinbus.ledger.schema import ACCEPTED, CLIENT, POLL, RECEIVE, SETTLE
 from twinbus.wire.link import LinkState
 from twinbus.wire.performatives import (
     RCV_FIRST,
@@ -82,6 +85,9 @@ class _SessionLink(ReceiveLink):
 
 class Receiver:
     """Receives from one entity; made by `Connection.receiver`, links when used."""
+
+    # What the ledger calls the source of its receives.
+    counted_as = CLIENT
 
     def __init__(
         self, connection: Connection, path: str, options: ReceiveOptions
@@ -145,6 +151,10 @@ class Receiver:
                 link.revoke()
                 raise
         taken = link.take(count_max)
+        if link.account is not None and taken:
+            link.account.messages_out(RECEIVE, [len(each.payload) for each in taken])
+        elif link.account is not None:
+            link.account.calls(POLL, ACCEPTED)
         self._top_up(link)
         return taken
 
@@ -254,6 +264,8 @@ class Receiver:
             part = [listed[place] for place in places]
             if link is not None:
                 found = await link.settle(part, decision.state(), deadline)
+                if link.account is not None:
+                    _count_settled(link.account, len(part), found)
             else:
                 found = await self._settle_by_token(part, decision, deadline)
             failures.update({places[at]: error for at, error in found.items()})
@@ -356,6 +368,8 @@ class Receiver:
     async def _attach_to(self, live: LiveConnection) -> ReceiveLink:
         options = self._options
         link = _SessionLink(live) if options.next_session else ReceiveLink(live)
+        link.account = self._connection.account(self.path, self.counted_as)
+        self._management.counted_as = self.counted_as
         name = f"{live.engine.container_id}-receiver"
         source = Source(address=self.path)
         properties: dict[Any, Any] = {_RECEIVER_NAME: name}
@@ -398,3 +412,13 @@ def _give_back(link: ReceiveLink) -> None:
 
 def _listed(messages: Messages) -> list[Message]:
     return [messages] if isinstance(messages, Message) else list(messages)
+
+
+def _count_settled(
+    account: LedgerAccount, count: int, failures: Mapping[int, RemoteError]
+) -> None:
+    """Count settlements, and those that failed apart."""
+    if count > len(failures):
+        account.calls(SETTLE, ACCEPTED, count - len(failures))
+    for error in failures.values():
+        account.calls(SETTLE, outcome_of(error))

@@ -46,6 +46,7 @@ from twinbus.client.sending import DeliveryOutcome, SendLink
 from twinbus.client.transport.deadline import Deadline
 from twinbus.client.transport.shared import Shared
 from twinbus.errors import RemoteError, SendRefused
+from twinbus.ledger.schema import CLIENT, SEND
 from twinbus.wire.message.batch import LinkLimits, Parcel, pack
 from twinbus.wire.performatives import SND_UNSETTLED, Attach, Source, Target
 
@@ -57,6 +58,9 @@ _BATCH_PROPERTY = "com.microsoft:max-message-batch-size"
 
 class Sender:
     """Sends to one entity; made by `Connection.sender`, links when first used."""
+
+    # What the ledger calls its sends: the source, and the operation.
+    counted_as = CLIENT, SEND
 
     def __init__(self, connection: Connection, path: str) -> None:
         self.path = path
@@ -116,6 +120,10 @@ class Sender:
             messages = (messages,)
         parcels = list(pack(messages, self._room))
         sendings = [link.submit(each.payload, each.form, deadline) for each in parcels]
+        if link.account is not None:
+            for parcel, sending in zip(parcels, sendings, strict=True):
+                held = messages[parcel.first : parcel.first + parcel.length]
+                sending.sizes = [len(each) for each in held]
         return sendings[0] if len(sendings) == 1 else _Several(parcels, sendings)
 
     async def _send(
@@ -149,6 +157,8 @@ class Sender:
 
     async def _attach_to(self, live: LiveConnection) -> SendLink:
         link = SendLink(live)
+        source, link.operation = self.counted_as
+        link.account = self._connection.account(self.path, source)
         name = f"{live.engine.container_id}-sender"
         await link.attach(
             Attach(

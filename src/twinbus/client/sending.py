@@ -16,14 +16,18 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any
 
 from twinbus import limits
 from twinbus.client.link import LiveLink
 from twinbus.client.live import LiveConnection, remote_error
+from twinbus.client.metering import outcome_of
 from twinbus.client.outcome import Outcome
 from twinbus.client.transport.deadline import Deadline
 from twinbus.errors import DeadlineExceeded, OutcomeUnknown, RemoteError
+from twinbus.ledger.counts import LedgerAccount
+from twinbus.ledger.schema import ACCEPTED, FAILED, PING, SEND
 from twinbus.wire.link import LinkState
 from twinbus.wire.performatives import Accepted, Rejected
 from twinbus.wire.session import Session
@@ -32,7 +36,7 @@ from twinbus.wire.session import Session
 class DeliveryOutcome(Outcome):
     """One delivery on its way."""
 
-    __slots__ = ("deadline", "form", "link", "payload", "sent", "turn")
+    __slots__ = ("deadline", "form", "link", "payload", "sent", "sizes", "turn")
 
     def __init__(
         self, link: SendLink, payload: bytes, form: int, deadline: Deadline | None
@@ -44,6 +48,8 @@ class DeliveryOutcome(Outcome):
         self.form = form
         self.deadline = deadline
         self.sent = False
+        # Of its messages, for the ledger.
+        self.sizes: Sequence[int] = (len(payload),)
         # How often the connection had written when this was added to its output.
         self.turn = 0
 
@@ -59,7 +65,10 @@ class DeliveryOutcome(Outcome):
 
     def decide(self, state: Any) -> None:
         """The server has decided."""
-        self.link.pending.pop(self, None)
+        link = self.link
+        link.pending.pop(self, None)
+        if link.account is not None:
+            self._count(link.account, state)
         if type(state) is not Accepted:
             self.end(_refusal(state))
         elif self.late is None and not self.future.done():
@@ -71,6 +80,8 @@ class DeliveryOutcome(Outcome):
     def fail(self, failure: RemoteError) -> None:
         """There will be no decision."""
         left = self.sent and self.link.live.writes > self.turn
+        if left and self.link.account is not None:
+            self._count(self.link.account, None)
         self.end(OutcomeUnknown(failure) if left else failure)
 
     def expire(self, deadline: Deadline) -> None:
@@ -78,10 +89,22 @@ class DeliveryOutcome(Outcome):
         if not self.sent:
             self.end(DeadlineExceeded("credit", deadline.seconds))
             return
+        if self.link.account is not None:
+            self._count(self.link.account, None)
         late = DeadlineExceeded("outcome", deadline.seconds)
         unknown = OutcomeUnknown(late)
         unknown.__cause__ = late
         self.end(unknown)
+
+    def _count(self, account: LedgerAccount, state: Any) -> None:
+        """Count what was sent; without a state it is unknown what became of it."""
+        outcome = ACCEPTED
+        if type(state) is not Accepted:
+            outcome = FAILED if state is None else outcome_of(_refusal(state))
+        if self.link.operation == PING:
+            account.calls(PING, outcome)
+        else:
+            account.messages_in(self.link.operation, outcome, self.sizes)
 
 
 def _refusal(state: Any) -> RemoteError:
@@ -99,6 +122,8 @@ class SendLink(LiveLink):
     def __init__(self, live: LiveConnection, session: Session | None = None) -> None:
         super().__init__(live, session)
         self.loop = asyncio.get_running_loop()
+        # What the ledger calls a delivery.
+        self.operation = SEND
         # All that have no outcome yet, in the order of submission: they fail in order.
         self.pending: dict[DeliveryOutcome, None] = {}
         # Those that were not sent yet, in the order of submission; any may leave.

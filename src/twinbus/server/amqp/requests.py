@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from twinbus import limits
 from twinbus.core.names import EntityPath
 from twinbus.errors import BusyError, StoreFault, TwinbusError
-from twinbus.server.amqp.management.metering import Metered, meter
+from twinbus.ledger.requests import Metered, meter
 from twinbus.server.amqp.management.operations import (
     AskedWork,
     ManagementReply,
@@ -132,7 +132,13 @@ class ManagementCommand:
         # A small request may have a large reply, which is held until it may leave.
         payload = reply.encode(self._request.message_id)
         self._unread.made += len(payload)
-        return Encoded(payload, reply.renewed, meter(self._request, reply))
+        return Encoded(payload, reply.renewed, _metered(self._request, reply))
+
+
+def _metered(request: Request, reply: ManagementReply) -> Metered:
+    """What a request counts in the ledger."""
+    name = request.application_properties.get("operation")
+    return meter(name, request.body, reply.status, reply.body)
 
 
 class Encoded(NamedTuple):
@@ -182,7 +188,7 @@ class RequestReply:
         if reply.renewed is not None:
             self._hold(*reply.renewed)
         payload = reply.encode(self._request.message_id)
-        self._send(payload, meter(self._request, reply))
+        self._send(payload, _metered(self._request, reply))
 
     def failed(self, error: TwinbusError) -> None:
         """It did not happen."""

@@ -1,4 +1,4 @@
-"""What a management request is in the ledger.
+"""What a request to `$management` is in the ledger, for a server and for a client.
 
 Owns which requests are operations on messages (and then how many, and their sizes) and
 that all others count once as `manage`. Reads bodies with care: a request that is
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from twinbus.core.rights import Operation
 from twinbus.ledger.counts import LedgerAccount
 from twinbus.ledger.schema import (
     ACCEPTED,
@@ -24,18 +23,16 @@ from twinbus.ledger.schema import (
     SCHEDULE,
     SETTLE,
 )
-from twinbus.server.amqp.management.call import ManagementReply
-from twinbus.wire.message.sections import Request
 
 # The ledger's word, and the list in the body that says how many.
 _WORDS: dict[str, tuple[str, str]] = {
-    Operation.RENEW_LOCK.value: (RENEW, "lock-tokens"),
-    Operation.RENEW_SESSION_LOCK.value: (RENEW, ""),
-    Operation.UPDATE_DISPOSITION.value: (SETTLE, "lock-tokens"),
-    Operation.CANCEL_SCHEDULED.value: (CANCEL, "sequence-numbers"),
-    Operation.SCHEDULE.value: (SCHEDULE, "messages"),
-    Operation.PEEK.value: (PEEK, ""),
-    Operation.RECEIVE_BY_SEQUENCE.value: (RECEIVE, ""),
+    "com.microsoft:renew-lock": (RENEW, "lock-tokens"),
+    "com.microsoft:renew-session-lock": (RENEW, ""),
+    "com.microsoft:update-disposition": (SETTLE, "lock-tokens"),
+    "com.microsoft:cancel-scheduled-message": (CANCEL, "sequence-numbers"),
+    "com.microsoft:schedule-message": (SCHEDULE, "messages"),
+    "com.microsoft:peek-message": (PEEK, ""),
+    "com.microsoft:receive-by-sequence-number": (RECEIVE, ""),
 }
 _OUTGOING = frozenset({PEEK, RECEIVE})
 
@@ -62,16 +59,15 @@ class Metered(NamedTuple):
             account.messages_in(self.operation, self.outcome, self.sizes)
 
 
-def meter(request: Request, reply: ManagementReply) -> Metered:
-    """What a request and its reply count."""
-    name = request.application_properties.get("operation")
+def meter(name: Any, body: Any, status: int, answer: Any) -> Metered:
+    """What a request of that name counts, by its body, its status and its answer."""
     word, key = _WORDS.get(name if isinstance(name, str) else "", (MANAGE, ""))
-    outcome = _outcome(reply.status)
+    outcome = _outcome(status)
     if word == SCHEDULE:
-        return Metered(word, outcome, 1, _sizes(request.body))
+        return Metered(word, outcome, 1, _sizes(body))
     if word in _OUTGOING:
-        return Metered(word, outcome, 1, _sizes(reply.body))
-    listed = request.body.get(key) if isinstance(request.body, dict) else None
+        return Metered(word, outcome, 1, _sizes(answer))
+    listed = body.get(key) if isinstance(body, dict) else None
     count = len(listed) if isinstance(listed, list | tuple) else 1
     return Metered(word, outcome, max(count, 1), [])
 
