@@ -48,7 +48,9 @@ class LedgerKeeper:
         return self._writer.rows_dropped + self._dropped + self.counts.dropped
 
     def start(self) -> None:
-        """Write from now on, until `close`."""
+        """Write from now on, until `close`; again, it does nothing."""
+        if self._timer is not None:
+            return
         self._thread.submit(self._writer.open, self._minute_ms)
         self._set_timer()
 
@@ -103,8 +105,11 @@ class LedgerKeeper:
 
     async def close(self) -> None:
         """Write what there is; a disk that hangs is not waited for."""
-        if self._timer is not None:
-            self._timer.cancel()
+        if self._timer is None:
+            # Nothing was counted.
+            self._thread.shutdown(wait=False)
+            return
+        self._timer.cancel()
         self._hand_over()
         loop = asyncio.get_running_loop()
         closing = loop.run_in_executor(self._thread, self._writer.close)

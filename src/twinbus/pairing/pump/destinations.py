@@ -30,6 +30,7 @@ from twinbus.errors import (
     SendRefused,
     TwinbusError,
 )
+from twinbus.ledger.schema import SEND, SYPHON
 from twinbus.pairing.pump.locks import Item
 from twinbus.pairing.rules.envelope import REASON_ALIAS
 from twinbus.pairing.rules.retry import halves, is_of_one_message
@@ -219,7 +220,9 @@ class Senders:
         key = address.lower()
         entry = self._entries.get(key)
         if entry is None:
-            entry = self._entries[key] = _Entry(self._connection.sender(address))
+            sender = self._connection.sender(address)
+            sender.counted_as = SYPHON, SEND
+            entry = self._entries[key] = _Entry(sender)
         self._entries.move_to_end(key)
         entry.users += 1
         try:

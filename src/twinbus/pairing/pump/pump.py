@@ -26,6 +26,7 @@ from twinbus.client.connection import Connection
 from twinbus.client.message import Message
 from twinbus.clock import Clock, SystemClock
 from twinbus.errors import RemoteError, TwinbusError
+from twinbus.ledger.schema import SYPHON
 from twinbus.pairing.events import EventKind, PairingEvent
 from twinbus.pairing.pump.destinations import Destination, PumpTarget
 from twinbus.pairing.pump.locks import Gaps, Item, LockTimes
@@ -99,6 +100,7 @@ class Pump:
         self._target = target
         self._journal = journal
         self._receiver = source.receiver(queue_path)
+        self._receiver.counted_as = SYPHON
         self._states = DestinationStates(queue_path, self._settings.rest)
         self._locks = LockTimes(self._settings.lock_seconds)
         self._settler = Settler(

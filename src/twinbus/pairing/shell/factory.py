@@ -26,6 +26,7 @@ from twinbus.client.connection import Connection
 from twinbus.client.credentials import credential_of
 from twinbus.core.sas import parse_connection_string
 from twinbus.errors import ArgumentError
+from twinbus.ledger.schema import CLIENT
 from twinbus.pairing.errors import PairingError
 from twinbus.pairing.events import EventKind, PairingEvent
 from twinbus.pairing.options import (
@@ -40,6 +41,7 @@ from twinbus.pairing.sdk.arguments import (
     send_settings_from,
 )
 from twinbus.pairing.shell.backlog_queues import BacklogQueues, BacklogWatch
+from twinbus.pairing.shell.counting import FactoryLedger
 from twinbus.pairing.shell.joining import Joining
 from twinbus.pairing.shell.message_sender import MessageSender
 from twinbus.pairing.shell.outbox import open_outbox, outbox_folder
@@ -100,13 +102,23 @@ class MessagingFactory:
     """Makes senders and receivers for one namespace, and pairs it with another."""
 
     def __init__(
-        self, fully_qualified_namespace: str, credential: Any, **kwargs: Any
+        self,
+        fully_qualified_namespace: str,
+        credential: Any,
+        *,
+        ledger: str | os.PathLike[str] | None = None,
+        **kwargs: Any,
     ) -> None:
         self.endpoint = endpoint_from(fully_qualified_namespace, kwargs)
         self.settings = send_settings_from(kwargs)
         self.connection = Connection(
             self.endpoint, credential, timeout_seconds=self.settings.attempt_seconds
         )
+        # Counts what is done with the namespace; None if no folder is given.
+        self._ledger = FactoryLedger.at(ledger, self.endpoint)
+        self._credential = credential
+        if self._ledger is not None:
+            self._ledger.count(self.connection, credential)
         # As the official client says it: with the port only where there is no TLS.
         plain = self.endpoint.tls is None
         self.fully_qualified_namespace = (
@@ -130,8 +142,17 @@ class MessagingFactory:
         self._pairing: asyncio.Future[None] | None = None
 
     @classmethod
-    def from_connection_string(cls, conn_str: str, **kwargs: Any) -> Self:
-        """A factory for the namespace that a connection string names."""
+    def from_connection_string(
+        cls,
+        conn_str: str,
+        *,
+        ledger: str | os.PathLike[str] | None = None,
+        **kwargs: Any,
+    ) -> Self:
+        """A factory for the namespace that a connection string names.
+
+        `ledger` is a folder in which billable operations are counted.
+        """
         try:
             given = parse_connection_string(conn_str)
         except ArgumentError as error:
@@ -142,10 +163,15 @@ class MessagingFactory:
         keywords = {**kwargs, "use_tls": not given.dev}
         if given.entity_path is not None:
             keywords["entity_name"] = given.entity_path
-        made = cls(host, credential_of(given), **keywords)
+        made = cls(host, credential_of(given), ledger=ledger, **keywords)
         made._sdk_text = conn_str
         made._sdk_arguments = ("", None, kwargs)
         return made
+
+    @property
+    def has_ledger(self) -> bool:
+        """Whether it counts billable operations."""
+        return self._ledger is not None
 
     # -- senders and receivers ---------------------------------------------------------
 
@@ -163,15 +189,32 @@ class MessagingFactory:
 
     def get_queue_receiver(self, queue_name: str, **kwargs: Any) -> Any:
         """The official client's receiver, on this namespace alone."""
-        return self._receivers().get_queue_receiver(queue_name, **kwargs)
+        made = self._receivers().get_queue_receiver(queue_name, **kwargs)
+        return self._counted(made)
 
     def get_subscription_receiver(
         self, topic_name: str, subscription_name: str, **kwargs: Any
     ) -> Any:
         """The official client's receiver, on this namespace alone."""
-        return self._receivers().get_subscription_receiver(
+        made = self._receivers().get_subscription_receiver(
             topic_name, subscription_name, **kwargs
         )
+        return self._counted(made)
+
+    def _counted(self, receiver: Any) -> Any:
+        """The receiver, which counts what it does if there is a ledger."""
+        return self.count_receiver(receiver)
+
+    def count_receiver(
+        self, receiver: Any, loop: asyncio.AbstractEventLoop | None = None
+    ) -> Any:
+        """Let a receiver count; `loop` is the factory's, for callers that block."""
+        account = self.connection.account(receiver.entity_path, CLIENT)
+        if account is None:
+            return receiver
+        from twinbus.pairing.sdk.counting import counting
+
+        return counting(receiver, account, loop)
 
     def _sender(self, what: str, path: str, identifier: str | None) -> MessageSender:
         if self._entity_name and path != self._entity_name:
@@ -260,6 +303,10 @@ class MessagingFactory:
         )
         queues = BacklogQueues(options.secondary_namespace_manager, label)
         self._joining = Joining(pair, queues, lambda: self._joined(secondary, queues))
+        if self._ledger is not None:
+            pair.telling.ledger = self._ledger
+            if secondary._ledger is None:
+                self._ledger.count(secondary.connection, secondary._credential)
         if folder is None:
             await self._joining.join()
         else:
@@ -272,6 +319,8 @@ class MessagingFactory:
     def _joined(self, secondary: MessagingFactory, queues: BacklogQueues) -> None:
         """There are backlog queues: drain them, or look whether they are drained."""
         assert self._pair is not None
+        if self._ledger is not None:
+            self._ledger.paired(secondary.endpoint)
         if self._pair.options.enable_syphon:
             self._syphon = self._start_syphon(self._pair, queues)
             secondary._syphon = self._syphon
@@ -397,6 +446,8 @@ class MessagingFactory:
         await self.connection.close()
         if self._sdk is not None:
             await self._close_sdk(self._sdk)
+        if self._ledger is not None:
+            await self._ledger.close()
         if self._state is FactoryState.CLOSING:
             self._state = FactoryState.CLOSED
 

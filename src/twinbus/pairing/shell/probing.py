@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from twinbus.client.connection import Connection
+from twinbus.ledger.schema import CLIENT, PING
 from twinbus.pairing.rules.classification import kind_of, verdict_of
 from twinbus.pairing.rules.decisions import ProbeQueue, StartPing, StopPinging
 from twinbus.pairing.rules.ping import Probe, choose_probe, ping_message
@@ -67,6 +68,7 @@ class Probing:
                 return
             ping = ping_message(uuid4().hex, uuid4().hex)
             async with primary.sender(path) as sender:
+                sender.counted_as = CLIENT, PING
                 await sender.send(ping, seconds)
 
     # -- backlog queues ----------------------------------------------------------------

@@ -366,6 +366,8 @@ class Flight:
             outbox.taken(len(diverted))
             return call.outbox_accepted()
         pair.diverted()
+        if pair.telling.ledger is not None:
+            pair.telling.ledger.diverted(path, [len(each) for each in diverted])
         return call.backlog_accepted(pair.clock.now_ms(), len(diverted))
 
     async def _pause(self, until_ms: int | None) -> None:

@@ -25,6 +25,7 @@ from twinbus import limits
 from twinbus.pairing.events import PairingEvent
 
 if TYPE_CHECKING:
+    from twinbus.pairing.shell.counting import FactoryLedger
     from twinbus.pairing.shell.pair import Pair
 
 EVENTS = Counter(
@@ -154,11 +155,15 @@ class Telling:
         self._callback = callback
         self._listeners: list[Listener] = []
         self._ended = False
+        # Where events are kept; None without a ledger.
+        self.ledger: FactoryLedger | None = None
 
     def tell(self, event: PairingEvent) -> None:
         """An event has happened."""
         EVENTS.labels(self._primary, event.path, event.kind.value).inc()
         _LOGGER.log(logging.getLevelNamesMapping()[event.level], "%s", event.text)
+        if self.ledger is not None:
+            self.ledger.tell(event)
         for listener in self._listeners:
             listener.put(event)
         if self._callback is not None:

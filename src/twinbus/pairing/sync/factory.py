@@ -9,6 +9,7 @@ and must not block it: a blocking call from there is refused.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from collections.abc import Iterator
@@ -64,6 +65,10 @@ class _Inner(aio.MessagingFactory):
 
     def _make_sdk(self) -> Any:
         return self.sdk_client(ServiceBusClient)
+
+    def _counted(self, receiver: Any) -> Any:
+        """Left to the blocking factory, which knows the thread."""
+        return receiver
 
     async def _close_sdk(self, sdk: Any) -> None:
         """Left to `close_receivers`: it blocks, and must not block the thread."""
@@ -174,15 +179,24 @@ class MessagingFactory:
 
     def get_queue_receiver(self, queue_name: str, **kwargs: Any) -> Any:
         """The official client's receiver, on this namespace alone."""
-        return self.inner.get_queue_receiver(queue_name, **kwargs)
+        return self._counted(self.inner.get_queue_receiver(queue_name, **kwargs))
 
     def get_subscription_receiver(
         self, topic_name: str, subscription_name: str, **kwargs: Any
     ) -> Any:
         """The official client's receiver, on this namespace alone."""
-        return self.inner.get_subscription_receiver(
+        made = self.inner.get_subscription_receiver(
             topic_name, subscription_name, **kwargs
         )
+        return self._counted(made)
+
+    def _counted(self, receiver: Any) -> Any:
+        """The receiver, which counts what it does if there is a ledger."""
+
+        async def count() -> Any:
+            return self.inner.count_receiver(receiver, asyncio.get_running_loop())
+
+        return self._thread.run(count) if self.inner.has_ledger else receiver
 
     # -- pairing -----------------------------------------------------------------------
 
