@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.ledger.reading import rows, totals
 from tests.spark.syphon_pair import Pair, Place, Shape, filled, inside, judged
-from twinbus.core.sas import parse_connection_string
+from twinbus.core.sas import DEV_KEY_NAME, parse_connection_string
 from twinbus.errors import ArgumentError, RemoteError
 from twinbus.pairing.rules.naming import MIDDLE
 from twinbus.spark.syphon_job.access import KeyedNamespace, close_worker
@@ -142,3 +143,30 @@ def test_keys_are_not_in_what_a_task_leaves(pair: Pair[Place], job: SyphonJob) -
 
     assert task.primary.token.reveal().encode() not in left
     assert b"SharedAccess" not in left
+
+
+def test_tasks_count_what_they_receive_and_send(
+    pair: Pair[Place], job: SyphonJob, tmp_path: Path
+) -> None:
+    folder = tmp_path / "ledger"
+    counting = replace(task_of(job), settings=replace(job.settings, ledger=str(folder)))
+    for seed in (6, 7):
+        filled(pair, 100, seed=seed)
+        assert run_task(counting).counts.moved == 100
+
+    counted = totals(folder, "source", "operation", "outcome")
+    assert counted["syphon", "receive", "accepted"] == 200
+    assert counted["syphon", "send", "accepted"] == 200
+    assert counted["syphon", "settle", "accepted"] == 200
+    # Each has found the queue empty at its end.
+    assert counted["syphon", "poll", "accepted"] == 2
+    received = totals(folder, "operation", "entity")
+    assert received["receive", counting.queue.lower()] == 200
+    assert {row["key"] for row in rows(folder)} == {DEV_KEY_NAME}
+    left = b"".join(file.read_bytes() for file in folder.rglob("*.parquet"))
+    assert counting.primary.token.reveal().encode() not in left
+
+
+def test_a_ledger_is_a_folder(pair: Pair[Place]) -> None:
+    with pytest.raises(ArgumentError, match="'ledger': 's3://bucket' is no folder"):
+        prepare({**pair.options, "ledger": "s3://bucket"}, "local")

@@ -24,8 +24,10 @@ log = logging.getLogger("twinbus.ledger")
 class LedgerKeeper:
     """Counts, and the writer that they go to."""
 
-    def __init__(self, writer: LedgerWriter, clock: Clock) -> None:
-        self.counts = LedgerCounts()
+    def __init__(
+        self, writer: LedgerWriter, clock: Clock, counts: LedgerCounts | None = None
+    ) -> None:
+        self.counts = counts or LedgerCounts()
         self._writer = writer
         self._clock = clock
         self._minute_ms = self._now_minute_ms()

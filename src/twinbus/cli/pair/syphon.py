@@ -55,6 +55,7 @@ _OPTIONS = {
     "taskBudgetSeconds": "--task-seconds",
     "maxMessagesPerBatch": "--max-per-batch",
     "ttl": "--ttl",
+    "ledger": "--ledger",
 }
 _FINAL = ("index", "moved", "redelivered", "skipped", "dead_lettered", "depth")
 
@@ -91,6 +92,14 @@ NoOrder = Annotated[
     typer.Option("--no-order", help="Several tasks for one backlog queue; order goes."),
 ]
 Ttl = Annotated[str | None, typer.Option(help="remaining, or restart at the primary.")]
+LedgerFolder = Annotated[
+    str | None,
+    typer.Option(
+        "--ledger",
+        metavar="DIR",
+        help="Count what is received and sent there, as Parquet files.",
+    ),
+]
 Checkpoint = Annotated[
     str | None, typer.Option(help="Spark's checkpoint location; may be left out.")
 ]
@@ -122,6 +131,7 @@ def syphon(
     max_per_batch: MaxPerBatch = None,
     no_order: NoOrder = False,
     ttl: Ttl = None,
+    ledger: LedgerFolder = None,
     checkpoint: Checkpoint = None,
     conf: Conf = None,
     metrics_port: MetricsPort = None,
@@ -145,6 +155,7 @@ def syphon(
         "maxMessagesPerBatch": max_per_batch,
         "keepOrder": not no_order,
         "ttl": ttl,
+        "ledger": ledger,
     }
     from twinbus.spark.environment import check_environment
 

@@ -23,10 +23,12 @@ from typing import Any, TypeVar
 from twinbus import limits
 from twinbus.client.connection import Connection
 from twinbus.client.credentials import SasSignature, credential_of
+from twinbus.client.metering import ClientLedger
 from twinbus.client.transport.endpoint import Endpoint, endpoint_of
 from twinbus.client.transport.loop_thread import LoopThread
 from twinbus.clock import SystemClock
 from twinbus.core.sas import ConnectionString, Secret, make_token
+from twinbus.ledger.counts import LedgerCounts
 from twinbus.pairing.pump.destinations import Senders
 
 _T = TypeVar("_T")
@@ -107,6 +109,22 @@ class Worker:
     def __init__(self) -> None:
         self.thread = LoopThread("twinbus-syphon")
         self._kept: dict[Way, tuple[Connection, SasSignature, Senders]] = {}
+        # What was received and sent here; None while no task has a ledger.
+        self._counts: LedgerCounts | None = None
+
+    def counted(self) -> LedgerCounts:
+        """Count from now on. Links outlive tasks, so all tasks share the counts."""
+        if self._counts is None:
+            self._counts = LedgerCounts()
+            for connection, credential, _ in self._kept.values():
+                self._count(connection, credential)
+        return self._counts
+
+    def _count(self, connection: Connection, credential: SasSignature) -> None:
+        if self._counts is not None:
+            connection.count_in(
+                ClientLedger(self._counts, connection.endpoint, credential)
+            )
 
     def run(self, call: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
         """Run a call in the event loop and wait for it."""
@@ -132,6 +150,7 @@ class Worker:
         if found is None:
             credential = SasSignature(ticket.token)
             connection = Connection(ticket.way.endpoint(), credential)
+            self._count(connection, credential)
             found = connection, credential, Senders(connection)
             self._kept[ticket.way] = found
         found[1].update(ticket.token)

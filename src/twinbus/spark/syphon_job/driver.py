@@ -72,6 +72,8 @@ class SyphonSettings:
     # Messages of one micro-batch, about; None for as many as the budgets allow.
     messages_max: int | None = None
     ttl_rule: str = TTL_REMAINING
+    # A folder in which tasks count what they receive and send; None for none.
+    ledger: str | None = None
 
 
 @dataclass

@@ -70,6 +70,7 @@ OPTIONS = (
     "keepOrder",
     "parallelism",
     "ttl",
+    "ledger",
 )
 # What a session needs for a syphon: a task that is run twice at once sends twice, and
 # one that fails is worth repeating.
@@ -153,6 +154,7 @@ def prepare(options: dict[str, object], master: str) -> tuple[SyphonJob, Options
         ),
         messages_max=most or None,
         ttl_rule=given.choice("ttl", TTL_RULES, TTL_REMAINING),
+        ledger=_ledger(given.text("ledger")),
     )
     return SyphonJob(settings, primary, secondary), given
 
@@ -174,6 +176,16 @@ def _ca_pem(file: str | None) -> str | None:
         raise ArgumentError(
             f"Option 'caFile': '{file}' cannot be read as certificates ({error})."
         ) from None
+
+
+def _ledger(folder: str | None) -> str | None:
+    """The folder of the ledger, from the root on: executors have other places."""
+    if folder is not None and "://" in folder:
+        raise ArgumentError(
+            f"Option 'ledger': '{folder}' is no folder. Give one that is mounted on "
+            "all executors, or that each of them may have for itself."
+        )
+    return None if folder is None else str(Path(folder).expanduser().absolute())
 
 
 def _usual_journal(master: str) -> str:

@@ -15,10 +15,16 @@ import contextlib
 import os
 import socket
 import uuid
+from pathlib import Path
 
 from twinbus import limits
+from twinbus.client.metering import namespace_of
 from twinbus.clock import SystemClock
 from twinbus.errors import ArgumentError, RemoteError
+from twinbus.ledger.files import writer_name
+from twinbus.ledger.keeper import LedgerKeeper
+from twinbus.ledger.schema import SYPHON
+from twinbus.ledger.writer import LedgerOptions, LedgerWriter
 from twinbus.pairing.pump.pump import Pump, PumpSettings
 from twinbus.pairing.rules.retry import SYPHON_BACKOFF, is_transient
 from twinbus.spark.syphon_job.access import Worker, worker
@@ -73,6 +79,8 @@ class _Running:
             receipts_folder(settings.pair_folder, task.index),
             f"{settings.run}-{task.epoch}-{task.slice}-{attempt}",
         )
+        # Before there are links, so that those count.
+        self._ledger = _ledger_of(task, here)
         # A pump has twice as many in hand as it receives at once.
         chunk = min(settings.chunk, task.messages_max or settings.chunk) // 2 or 1
         self._pump = Pump(
@@ -98,6 +106,8 @@ class _Running:
                 "Give a location that the driver and all executors share."
             )
         report = self._report
+        if self._ledger is not None:
+            self._ledger.start()
         self._say()
         beside = asyncio.create_task(self._beside())
         try:
@@ -109,6 +119,8 @@ class _Running:
             beside.cancel()
             await self._pump.stop()
             self._journal.close()
+            if self._ledger is not None:
+                await self._ledger.close()
         self._say()
         return report
 
@@ -164,3 +176,14 @@ class _Running:
     def _say(self) -> None:
         self._report.updated_ms = self._clock.now_ms()
         self._reports.write(self._report)
+
+
+def _ledger_of(task: SyphonTask, here: Worker) -> LedgerKeeper | None:
+    """What counts for a task; it is written when the task ends, too."""
+    folder = task.settings.ledger
+    if folder is None:
+        return None
+    name = writer_name(socket.gethostname(), "syphon")
+    namespace = namespace_of(task.secondary.way.endpoint())
+    options = LedgerOptions(Path(folder), name, namespace, SYPHON)
+    return LedgerKeeper(LedgerWriter(options), SystemClock(), here.counted())
