@@ -1,4 +1,4 @@
-"""What a factory counts for namespaces that may not be ours, and what its pair tells."""
+"""What a factory counts for namespaces that are not ours, and what its pair tells."""
 
 from __future__ import annotations
 

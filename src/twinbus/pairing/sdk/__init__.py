@@ -1,6 +1,6 @@
 """The official client's types: its arguments, messages, values, batches and errors.
 
 Read `conversion.py` (what a sender takes), `messages.py` and `values.py` (as bytes),
-`batch.py`, `arguments.py`, `errors.py` and `counting.py` (receivers with a ledger). Must
-not know pairs.
+`batch.py`, `arguments.py`, `errors.py` and `counting.py` (receivers with a ledger).
+Must not know pairs.
 """
