@@ -545,8 +545,9 @@ LEDGER_ROWS_PER_MINUTE_MAX = 100_000
 LEDGER_EVENTS_PER_MINUTE_MAX = 10_000
 # Minutes that wait for a disk that hangs, before they are dropped.
 LEDGER_MINUTES_WAITING_MAX = 10
-# What the last flush may take when a server or a factory stops.
-LEDGER_CLOSE_SECONDS_MAX = 5.0
+# What the last flush may take when a server or a factory stops. The first one imports
+# Arrow, which takes half a second, and some on a machine that has too much to do.
+LEDGER_CLOSE_SECONDS_MAX = 10.0
 # Days are kept so long: a year and a month, to compare a month with the year before.
 LEDGER_DAYS_MAX = 400
 # Rows in memory while a day is compacted, and so in each group of its file.
@@ -938,8 +939,9 @@ DRILL_SEEN_SECONDS_MIN = 1.0
 DRILL_REMOVE_SECONDS = 45.0
 # What the proxy may take to answer a command.
 DRILL_PROXY_SECONDS = 20.0
-# What a child may take to end before it is killed.
-DRILL_END_SECONDS = 6.0
+# What a child may take to end before it is killed: its pair ends, and its ledger is
+# written.
+DRILL_END_SECONDS = 20.0
 # One line of a child: far above any that they write.
 DRILL_LINE_BYTES_MAX = 16 * 1024 * 1024
 # The end of a log in which the last error is looked for.

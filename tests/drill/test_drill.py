@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from tests.ledger.reading import events, totals
 from twinbus.cli.drill import _check_spark
 from twinbus.drill.children import leftovers
 from twinbus.drill.tied import RUN
@@ -188,7 +189,29 @@ def test_a_drill_cleans_up_and_leaves_its_report(drills: dict[str, Done]) -> Non
     report = drills["kill"].report
 
     assert "Nothing was lost" in report.read_text()
-    assert list(report.parent.iterdir()) == [report]
+    kept = report.with_name("report-ledger")
+    assert sorted(report.parent.iterdir()) == [kept, report]
+
+
+def test_the_ledgers_of_a_drill_have_its_messages(drills: dict[str, Done]) -> None:
+    done = drills["sick"]
+    kept = Path(done.result["ledger"])
+
+    assert sorted(path.name for path in kept.iterdir()) == [
+        "application",
+        "primary",
+        "secondary",
+    ]
+    application = totals(kept / "application", "source", "operation", "outcome")
+    assert application["client", "send", "accepted"] >= 900
+    told = [e for e in events(kept / "application") if e["event"] == "diverted"]
+    diverted = sum(event["messages"] for event in told)
+    secondary = totals(kept / "secondary", "operation", "outcome")
+    assert secondary["send", "accepted"] == diverted > 0
+    # A message may be brought home twice, and none is left behind.
+    assert application["syphon", "send", "accepted"] >= diverted
+    kinds = {event["event"] for event in events(kept / "application")}
+    assert {"paired", "failed over", "failed back"} <= kinds
 
 
 @pytest.mark.parametrize("name", BROKEN)

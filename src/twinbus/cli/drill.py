@@ -137,7 +137,7 @@ def drill(
     ok = False
     try:
         performance = _carry_out(plan, folder, given, as_json=as_json)
-        summary = _tell(performance, report, as_json=as_json)
+        summary = _tell(performance, folder, report, as_json=as_json)
         ok = summary["ok"]
     except ConfigError:
         # It was not tried.
@@ -234,7 +234,7 @@ def _carry_out(
 
 
 def _tell(
-    performance: Performance, report: Path | None, *, as_json: bool
+    performance: Performance, folder: Path, report: Path | None, *, as_json: bool
 ) -> dict[str, Any]:
     from twinbus.drill.report.summary import summary_of
 
@@ -242,6 +242,7 @@ def _tell(
     if report is not None:
         _write_report(report, summary, performance)
         summary["report"] = str(report)
+        summary["ledger"] = str(_keep_ledgers(folder, report))
     _show(summary, as_json=as_json)
     return summary
 
@@ -267,6 +268,17 @@ def _write_report(
         raise ConfigError(f"--report {report} cannot be written: {error}") from error
 
 
+def _keep_ledgers(folder: Path, report: Path) -> Path:
+    """Put the ledgers beside the report, in place of those of a drill before."""
+    from twinbus.drill.plan import LEDGERS
+
+    kept = report.with_name(f"{report.stem}-{LEDGERS}")
+    for part in sorted((folder / LEDGERS).glob("*")):
+        shutil.rmtree(kept / part.name, ignore_errors=True)
+        shutil.copytree(part, kept / part.name, dirs_exist_ok=True)
+    return kept
+
+
 def _show(summary: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(summary))
@@ -278,3 +290,4 @@ def _show(summary: dict[str, Any], *, as_json: bool) -> None:
     Console().print(final_table(summary))
     if "report" in summary:
         print(f"The report is in {summary['report']}")
+        print(f"What would be billed is in {summary['ledger']}")

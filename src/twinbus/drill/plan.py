@@ -24,6 +24,10 @@ SYPHONS = ("spark", "application")
 # Let the seed choose the fault.
 RANDOM = "random"
 
+# Where the parts of a drill count what would be billed, in the drill's folder: the
+# application here, and each server beside it.
+LEDGERS = "ledger"
+APPLICATION_LEDGER = f"{LEDGERS}/application"
 PRIMARY_NAME = "contoso"
 SECONDARY_NAME = "contoso-backlog"
 QUEUES = ("orders", "billing", "shipping")

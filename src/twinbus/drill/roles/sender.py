@@ -31,7 +31,7 @@ from twinbus.aio import (
 )
 from twinbus.drill.answers import record_answer
 from twinbus.drill.plan import ENTITIES, TOPIC, Shipment
-from twinbus.drill.roles.stage import Line, Stage, act, plan_of, say
+from twinbus.drill.roles.stage import Line, Stage, act, ledger_of, plan_of, say
 from twinbus.drill.site.access import NamespaceAccess
 from twinbus.drill.states import FAILED_OVER, HEALTHY, STATE_AFTER
 from twinbus.testing.events import Event, Recorder
@@ -185,7 +185,7 @@ async def play(stage: Stage, job: Line) -> None:
     first, second = (NamespaceAccess(**job[name]) for name in ("primary", "secondary"))
     seconds = limits.DRILL_ATTEMPT_SECONDS
     async with (
-        first.factory(try_timeout=seconds) as primary,
+        first.factory(try_timeout=seconds, ledger=ledger_of(job)) as primary,
         second.factory(try_timeout=seconds) as secondary,
     ):
         options = SendAvailabilityPairedNamespaceOptions(

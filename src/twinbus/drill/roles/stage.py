@@ -13,11 +13,12 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import uvloop
 
-from twinbus.drill.plan import Plan
+from twinbus.drill.plan import APPLICATION_LEDGER, Plan
 
 Line = dict[str, Any]
 
@@ -52,6 +53,11 @@ class Stage:
 def plan_of(job: Line) -> Plan:
     """The plan of a job."""
     return Plan(**job["plan"])
+
+
+def ledger_of(job: Line) -> str:
+    """Where the application counts what would be billed."""
+    return str(Path(job["folder"]) / APPLICATION_LEDGER)
 
 
 def say(**line: Any) -> None:

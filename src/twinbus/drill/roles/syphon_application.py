@@ -10,7 +10,7 @@ import asyncio
 
 from twinbus import limits
 from twinbus.aio import SendAvailabilityPairedNamespaceOptions
-from twinbus.drill.roles.stage import Line, Stage, act, plan_of, say
+from twinbus.drill.roles.stage import Line, Stage, act, ledger_of, plan_of, say
 from twinbus.drill.site.access import NamespaceAccess
 
 
@@ -25,7 +25,8 @@ async def play(stage: Stage, job: Line) -> None:
     if await stage.hear() is None:
         return
     # The syphon was on, so closing the primary's factory closes both.
-    async with access.factory(try_timeout=seconds) as primary:
+    ledger = ledger_of(job)
+    async with access.factory(try_timeout=seconds, ledger=ledger) as primary:
         options = SendAvailabilityPairedNamespaceOptions(
             secondary.admin(),
             secondary.factory(try_timeout=seconds),

@@ -19,7 +19,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from twinbus import limits
-from twinbus.drill.roles.stage import Line, plan_of, say
+from twinbus.drill.roles.stage import Line, ledger_of, plan_of, say
 from twinbus.drill.site.access import NamespaceAccess
 
 if TYPE_CHECKING:
@@ -110,6 +110,7 @@ def _drain(spark: SparkSession, job: Line, number: int, before: int) -> int:
         journalLocation=str(folder / "journal"),
         checkpointLocation=str(folder / f"checkpoint-{number}"),
         taskBudgetSeconds=limits.DRILL_TASK_SECONDS,
+        ledger=ledger_of(job),
         **trust,
     )
     while not query.awaitTermination(limits.DRILL_SPARK_LOOK_SECONDS):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import abc
 import asyncio
 import contextlib
+import subprocess
 import sys
 from dataclasses import replace
 from importlib.util import find_spec
@@ -24,6 +25,7 @@ from twinbus import limits
 from twinbus.cli.remote import Remote, reach
 from twinbus.drill.children import DrillFailed
 from twinbus.drill.plan import (
+    LEDGERS,
     PRIMARY_NAME,
     SECONDARY_NAME,
     Means,
@@ -171,7 +173,7 @@ class ServerSite(Site):
             folder / "primary",
             primary_entities(),
             name=PRIMARY_NAME,
-            options=["--faults"],
+            options=["--faults", "--ledger", str(folder / LEDGERS / "primary")],
             prefix=[*prefix, *_wrapper(plan.cast)],
         )
         # A supervisor ends a stall; what the drill kills has to stay away.
@@ -180,6 +182,7 @@ class ServerSite(Site):
             folder / "secondary",
             secondary_entities(plan),
             name=SECONDARY_NAME,
+            options=["--ledger", str(folder / LEDGERS / "secondary")],
             prefix=prefix,
         )
 
@@ -231,7 +234,14 @@ class ServerSite(Site):
     async def close(self) -> list[str]:
         """End both servers at once; what they have is in the folder."""
         await asyncio.gather(
-            asyncio.to_thread(self._first.close),
-            asyncio.to_thread(self._second.close),
+            asyncio.to_thread(_end, self._first),
+            asyncio.to_thread(_end, self._second),
         )
         return await super().close()
+
+
+def _end(server: ServerProcess) -> None:
+    """Let a server write its ledger; one that does not end is killed."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        server.stop()
+    server.close()
