@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -240,3 +242,32 @@ def test_days_beyond_the_retention_are_removed(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.glob("day=*")) == days
     assert sorted(p.name for p in (tmp_path / "events").glob("day=*")) == days
     ledger.close()
+
+
+def test_names_may_be_of_any_characters(tmp_path: Path) -> None:
+    ledger = writer(tmp_path)
+    for entity in ("aufträge", "订单", "\ud800"):
+        ledger.write(NOON_MS, sends(1, entity))
+    ledger.close()
+
+    assert set(totals(tmp_path, "entity")) == {("aufträge",), ("订单",), ("?",)}
+
+
+def test_writing_and_compacting_import_no_pandas(tmp_path: Path) -> None:
+    """It would double the memory that the ledger costs a server."""
+    script = f"""
+import sys
+from pathlib import Path
+from tests.ledger.site import DAY_MS, NOON_MS, sends, writer
+ledger = writer(Path({str(tmp_path)!r}))
+for minute in range(2):
+    ledger.write(NOON_MS, sends(1))
+ledger.write(NOON_MS + DAY_MS, sends(1))
+ledger.close()
+print("pandas" in sys.modules)
+"""
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "False"
+    assert len(files(tmp_path)) == 2

@@ -66,7 +66,7 @@ def _is_readable(path: Path) -> bool:
     import pyarrow.parquet as pq
 
     try:
-        pq.read_table(path, use_threads=False, partitioning=None)
+        pq.ParquetFile(path).read(use_threads=False)
     except (pa.ArrowException, OSError) as error:
         log.warning("%s cannot be read and stays as it is: %s", path, error)
         return False
@@ -80,7 +80,7 @@ def _groups(folder: Path, names: Sequence[str]) -> Iterator[pa.Table]:
 
     waiting: list[pa.Table] = []
     for name in names:
-        table = pq.read_table(folder / name, use_threads=False, partitioning=None)
+        table = pq.ParquetFile(folder / name).read(use_threads=False)
         # The metadata of a file that was compacted before lists files that are gone.
         waiting.append(table.replace_schema_metadata(_version_of(table)))
         if sum(each.num_rows for each in waiting) >= limits.LEDGER_COMPACT_ROWS:
