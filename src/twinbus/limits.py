@@ -849,6 +849,8 @@ CLI_EMPTY_SECONDS = 1.0
 # Messages of each queue that `backlog list` looks at, and `backlog peek` shows.
 CLI_LISTED_MESSAGES = 10_000
 CLI_SHOWN_MESSAGES = 10
+# How often `--watch` looks: often enough to see work move, seldom enough to read it.
+CLI_WATCH_SECONDS = 2.0
 # How often a running syphon is looked at, and how often a line is printed without a
 # terminal; rates are over the third.
 CLI_LOOK_SECONDS = 0.5

@@ -72,14 +72,16 @@ def test_refusals_say_what_to_do_and_how_it_ended(at: Run) -> None:
     for args, code, text in (
         (("queue", "create", "orders"), 1, "already exists"),
         (("queue", "create", "a?b"), 2, "not allowed"),
-        (("queue", "create", "x", "--lock-duration", "30"), 2, "lock_duration"),
+        (("queue", "create", "x", "--lock-duration", "30"), 2, "--lock-duration: "),
         (
             ("queue", "create", "x", "--lock-duration", "PT1H"),
             2,
-            "between PT5S and PT5M",
+            "--lock-duration must be between PT5S and PT5M",
         ),
         (("queue", "update", "orders"), 2, "at least one setting"),
-        (("queue", "update", "orders", "--requires-session"), 2, "cannot be changed"),
+        (("queue", "update", "orders", "--requires-session"), 2, "--requires-session"),
+        (("queue", "list", "--watch"), 2, "--watch needs --connection-string"),
+        (("queue", "list", "--url", "http://x"), 2, "--url needs"),
         (("queue", "show", "nothing"), 1, "could not be found"),
         (("queue", "show", "events"), 1, "could not be found"),
         (("topic", "delete", "orders"), 1, "could not be found"),
@@ -151,6 +153,7 @@ def test_a_folder_that_a_server_has_is_refused(at: Run, tmp_path: Path) -> None:
 
     assert result.code == 2
     assert "in use by process" in result.err
+    assert "--connection-string" in result.err
 
 
 def test_help_shows_the_commands_and_the_exit_codes(run: Run) -> None:

@@ -6,6 +6,7 @@ Commands about a server are in `server/`, those about what is in a namespace in
 `top.py` (options before any command), `output.py` (how results are shown),
 `confirm.py` (asks before something is destroyed), `secret.py` (keys in options),
 `offline.py` (a data folder that no server has), `remote.py` (a running server, asked
-over HTTP) and `sdk.py` (a namespace, through the official client).
+over HTTP), `sdk.py` and `administration.py` (a namespace, through the official clients)
+and `watch.py` (look again and again).
 May import everything; only the drill imports it, for `remote.py` and `sdk.py`.
 """

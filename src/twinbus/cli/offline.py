@@ -11,24 +11,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from twinbus.cli.confirm import confirm, messages_text
-from twinbus.cli.output import entity_json
 from twinbus.clock import SystemClock
-from twinbus.errors import ConfigError, EntityNotFound
+from twinbus.errors import ConfigError, StoreInUse
 
 if TYPE_CHECKING:
-    from twinbus.core.entity import Description
     from twinbus.core.names import EntityPath
-    from twinbus.server.broker.directory.entity import Entity
     from twinbus.server.broker.directory.shards import Shards
     from twinbus.server.broker.namespace import Namespace
     from twinbus.server.broker.turn import Turn
 
 DATA = Path("twinbus-data")
+# What to do about a folder that a server has.
+RUNNING_HINT = (
+    "Or ask that server: --connection-string STRING, which `twinbus keys show` prints."
+)
 
 Data = Annotated[Path, typer.Option(help="The folder that `serve` keeps its data in.")]
 NamespaceName = Annotated[
@@ -72,7 +72,10 @@ def opened(
 
     if not (make and name):
         name = namespace_folder(data, name).name
-    shards, places = open_namespace(data, name)
+    try:
+        shards, places = open_namespace(data, name)
+    except StoreInUse as error:
+        raise StoreInUse(f"{error.text} {RUNNING_HINT}") from None
     try:
         for place in places:
             if place.problem is not None:
@@ -125,38 +128,3 @@ def count_at(shards: Shards, path: EntityPath) -> int:
         for shard in shards_at(shards, path)
         for one in map(shard.store.counts, containers_at(shard, path))
     )
-
-
-def create_entity(shards: Shards, description: Description, turn: Turn) -> Entity:
-    """Create an entity: a subscription where its topic is, others in any shard."""
-    topic = shards.find(description.path.entity_key)
-    number = shards.place() if topic is None else topic.shard
-    return shards[number].entities.create(description, turn.now.wall_ms)
-
-
-def delete_entity(
-    data: Path, name: str | None, path: EntityPath, kind: str, *, yes: bool
-) -> str:
-    """Delete the entity of that kind, once confirmed; returns its path."""
-    with opened(data, name) as (shards, turn):
-        entity = find(shards, path, kind)
-        found = entity.path
-        count = messages_text(count_at(shards, found))
-        where = place_text(data, shards)
-        what = f"delete the {kind} '{found.text}' with {count} from {where}"
-        confirm(what, found.subscription or found.entity, yes=yes)
-        shards[entity.shard].delete(found, turn)
-    return path.text
-
-
-def find(shards: Shards, path: EntityPath, kind: str) -> Entity:
-    """The entity at that path, which must be of that kind."""
-    entity = shards.get(path)
-    if entity.kind != kind:
-        raise EntityNotFound(f"{kind} {path.text}")
-    return entity
-
-
-def described(shards: Shards, entity: Entity) -> dict[str, Any]:
-    """An entity with its counts, to be shown."""
-    return entity_json(entity, shards)

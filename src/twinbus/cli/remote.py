@@ -13,7 +13,7 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,6 +24,7 @@ import typer
 from twinbus import limits
 from twinbus.cli.sdk import CaFile, ClientFailed
 from twinbus.cli.secret import read_secret
+from twinbus.client.transport.endpoint import HTTPS_PORT
 from twinbus.clock import SystemClock
 from twinbus.core.sas import Secret, make_token, parse_connection_string
 from twinbus.errors import ConfigError, RemoteError, Unreachable
@@ -51,7 +52,14 @@ Url = Annotated[
     ),
 ]
 
-__all__ = ["CaFile", "Remote", "Running", "Url", "reach"]
+__all__ = ["CaFile", "Remote", "Running", "Url", "reach", "reach_administration"]
+
+# Part of the host of every namespace of Azure, which is asked nothing.
+_AZURE = ".servicebus."
+
+
+class _NotTold(ConfigError):
+    """The peer does not say where it has HTTP."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +85,7 @@ class Remote:
     """A running namespace."""
 
     address: Address
-    token: Secret
+    parsed: ConnectionString
     ca_file: Path | None
 
     @property
@@ -99,7 +107,9 @@ class Remote:
     ) -> Any:
         """Send a request; returns the JSON of its answer."""
         authority = self.address.authority
-        own = {"Authorization": self.token.reveal(), "Host": authority}
+        resource = f"{self.address.scheme}://{self.address.host}/"
+        token = _token(self.parsed, resource)
+        own = {"Authorization": token.reveal(), "Host": authority}
         own.update(self.address.headers)
         data = b"" if body is None else json.dumps(body).encode()
         try:
@@ -138,19 +148,47 @@ class Remote:
 
 def reach(given: str, url: str | None, ca_file: Path | None) -> Remote:
     """The server that a connection string names, or a URL instead."""
+    return _reach(given, url, ca_file, _told)
+
+
+def reach_administration(given: str, url: str | None, ca_file: Path | None) -> Remote:
+    """The same for the official administration client, whose strings name HTTPS.
+
+    What is not a server of ours, such as Azure, has HTTPS at that port or at 443.
+    """
+    return _reach(given, url, ca_file, _told_or_usual)
+
+
+def _reach(
+    given: str,
+    url: str | None,
+    ca_file: Path | None,
+    find: Callable[[ConnectionString, Path | None], Address],
+) -> Remote:
     from twinbus.server.access.port import is_loopback
 
     parsed = parse_connection_string(read_secret(given).reveal())
     if ca_file is not None and not ca_file.exists():
         raise ConfigError(f"{ca_file} does not exist. Check --ca-file.")
-    address = _told(parsed, ca_file) if url is None else _read_url(url)
+    address = find(parsed, ca_file) if url is None else _read_url(url)
     if address.scheme == "http" and not is_loopback(address.host):
         raise ConfigError(
             f"{address.host} is not this machine, and http sends keys in clear text. "
             "Use https."
         )
-    token = _token(parsed, f"{address.scheme}://{address.host}/")
-    return Remote(address, token, ca_file)
+    return Remote(address, parsed, ca_file)
+
+
+def _told_or_usual(parsed: ConnectionString, ca_file: Path | None) -> Address:
+    usual = Address("https", parsed.host, parsed.port or HTTPS_PORT)
+    if parsed.port is None and _AZURE in parsed.host:
+        return usual
+    try:
+        return _told(parsed, ca_file)
+    except _NotTold:
+        if parsed.dev:
+            raise
+        return usual
 
 
 def _read_url(url: str) -> Address:
@@ -182,7 +220,7 @@ def _told(parsed: ConnectionString, ca_file: Path | None) -> Address:
     except Unreachable as error:
         raise ClientFailed(f"{error.text} {_hint(error.__cause__)}") from error
     except RemoteError as error:
-        raise ClientFailed(
+        raise _NotTold(
             f"{where} does not answer as an AMQP port does: {error.text} If it is the "
             "HTTP port, name it with --url."
         ) from error
@@ -195,7 +233,7 @@ def _told(parsed: ConnectionString, ca_file: Path | None) -> Address:
             headers = {said.INSTANCE_HEADER: instance}
             return Address(scheme, parsed.host, int(port), name, headers)
     kind = "HTTP" if parsed.dev else "HTTPS"
-    raise ConfigError(f"{where} does not say where it has {kind}. Name it with --url.")
+    raise _NotTold(f"{where} does not say where it has {kind}. Name it with --url.")
 
 
 def _authority(host: str, port: int) -> str:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.server.http.upkeep_site import UpkeepSite, serving
-from twinbus.cli.offline import count_at, described, opened, shards_at
+from twinbus.cli.offline import count_at, opened, shards_at
+from twinbus.cli.output import entity_json
 from twinbus.core.entity import QueueDescription
 from twinbus.core.names import EntityPath
 from twinbus.errors import StoreFault
@@ -106,7 +107,7 @@ async def test_commands_on_the_folder_count_and_purge_all(tmp_path: Path) -> Non
     path = EntityPath("q")
     with opened(tmp_path, None) as (shards, turn):
         assert count_at(shards, path) == COUNT
-        assert described(shards, shards.get(path))["active_messages"] == COUNT
+        assert entity_json(shards.get(path), shards)["active_messages"] == COUNT
         found = shards_at(shards, path)
         purged = [maintenance.purge(each, path, turn) for each in found]
     assert purged == [2, 2, 2, 2]

@@ -1,4 +1,4 @@
-"""`twinbus queue`: queues of a namespace, while no server has its data folder."""
+"""`twinbus queue`: queues of a namespace, in a data folder or running."""
 
 from __future__ import annotations
 
@@ -7,23 +7,20 @@ from typing import Annotated, Any
 import typer
 
 from twinbus.cli.confirm import Yes
-from twinbus.cli.namespace.settings import changed_by, queue_from, with_settings
-from twinbus.cli.offline import (
-    DATA,
-    Data,
-    NamespaceName,
-    create_entity,
+from twinbus.cli.namespace.catalogue import (
+    EntityList,
+    NamespaceChoice,
     delete_entity,
-    described,
-    find,
-    opened,
+    on_namespace,
 )
-from twinbus.cli.output import Json, show, show_all
+from twinbus.cli.namespace.settings import check_changes, queue_from
+from twinbus.cli.output import Json, show
+from twinbus.cli.watch import Watch
 from twinbus.core.entity import QueueDescription
 from twinbus.core.names import EntityPath
 
 app = typer.Typer(
-    help="Queues of a namespace, while no server has its data folder.",
+    help="Queues of a namespace: in its data folder, or running.",
     no_args_is_help=True,
 )
 
@@ -33,75 +30,68 @@ _COLUMNS = ("name", "status", "active_messages", "dead_letter_messages", "size_b
 
 
 @app.command()
-@with_settings(QueueDescription)
+@on_namespace(QueueDescription)
 def create(
+    choice: NamespaceChoice,
     name: Name,
-    data: Data = DATA,
-    namespace: NamespaceName = None,
     as_json: Json = False,
     **settings: Any,
 ) -> None:
     """Create a queue."""
-    with opened(data, namespace, make=True) as (shards, turn):
-        entity = create_entity(shards, queue_from(name, settings), turn)
-        result = described(shards, entity)
+    described = queue_from(name, settings)
+    with choice.opened(make=True) as catalogue:
+        result = catalogue.create(described, settings)
     show(result, as_json)
 
 
 @app.command("list")
+@on_namespace()
 def list_all(
-    data: Data = DATA,
-    namespace: NamespaceName = None,
+    choice: NamespaceChoice,
+    watch: Watch = False,
     as_json: Json = False,
 ) -> None:
     """List the queues with their counts."""
-    with opened(data, namespace) as (shards, _):
-        found = [entity for entity in shards.entities() if entity.kind == "queue"]
-        results = [described(shards, entity) for entity in found]
-    show_all(sorted(results, key=lambda one: one["name"].lower()), _COLUMNS, as_json)
+    EntityList("queue", _COLUMNS, None, as_json, watch).show(choice)
 
 
 @app.command("show")
+@on_namespace()
 def show_one(
+    choice: NamespaceChoice,
     name: Name,
-    data: Data = DATA,
-    namespace: NamespaceName = None,
     as_json: Json = False,
 ) -> None:
     """Show the settings and counts of a queue."""
-    with opened(data, namespace) as (shards, _):
-        entity = find(shards, EntityPath(name), "queue")
-        result = described(shards, entity)
+    with choice.opened() as catalogue:
+        result = catalogue.shown("queue", EntityPath(name))
     show(result, as_json)
 
 
 @app.command()
-@with_settings(QueueDescription)
+@on_namespace(QueueDescription)
 def update(
+    choice: NamespaceChoice,
     name: Name,
-    data: Data = DATA,
-    namespace: NamespaceName = None,
     as_json: Json = False,
     **settings: Any,
 ) -> None:
     """Change settings of a queue; the others stay as they are."""
-    with opened(data, namespace) as (shards, turn):
-        old = find(shards, EntityPath(name), "queue")
-        assert isinstance(old.description, QueueDescription)
-        new = changed_by(old.description, queue_from(name, settings), settings)
-        entity = shards[old.shard].entities.update(new, turn)
-        result = described(shards, entity)
+    check_changes(settings)
+    described = queue_from(name, settings)
+    with choice.opened() as catalogue:
+        result = catalogue.update(described, settings)
     show(result, as_json)
 
 
 @app.command()
+@on_namespace()
 def delete(
+    choice: NamespaceChoice,
     name: Name,
-    data: Data = DATA,
-    namespace: NamespaceName = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """Delete a queue and all of its messages."""
-    deleted = delete_entity(data, namespace, EntityPath(name), "queue", yes=yes)
-    show({"deleted": deleted}, as_json)
+    path = EntityPath(name)
+    delete_entity(choice, "queue", path, yes=yes, as_json=as_json)

@@ -1,29 +1,27 @@
-"""`twinbus rule`: rules of a subscription, while no server has the data folder.
+"""`twinbus rule`: rules of a subscription, in a data folder or running.
 
 A rule is written as in a configuration file: one filter, and perhaps an action.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from twinbus.cli.confirm import Yes, confirm
+from twinbus.cli.namespace.catalogue import NamespaceChoice, on_namespace
 from twinbus.cli.namespace.settings import rule_from
-from twinbus.cli.offline import DATA, Data, NamespaceName, find, opened, place_text
 from twinbus.cli.output import Json, pairs, rule_json, show, show_all
 from twinbus.core.names import EntityPath
-from twinbus.errors import ConfigError, EntityNotFound, FilterError
+from twinbus.errors import ConfigError, FilterError
 
 if TYPE_CHECKING:
     from twinbus.core.rule import RuleDescription
-    from twinbus.server.broker.directory.entity import Entity
 
 app = typer.Typer(
-    help="Rules of a subscription, while no server has its folder.",
+    help="Rules of a subscription: in its data folder, or running.",
     no_args_is_help=True,
 )
 
@@ -80,15 +78,18 @@ def _check_sql(
         raise ConfigError(f"{option} {text!r}: {error.text}") from None
 
 
-def _find_rule(entity: Entity, name: str) -> RuleDescription:
-    rule = entity.rules.get(name.lower())
-    if rule is None:
-        raise EntityNotFound(f"{entity.name}/Rules/{name}")
-    return rule.description
+def _rule(
+    name: str, condition: dict[str, Any], sql: str | None, action: str | None
+) -> RuleDescription:
+    _check_sql("--sql", "filter", sql)
+    _check_sql("--action", "action", action)
+    return rule_from({"name": name, "filter": condition, "action": action})
 
 
 @app.command()
+@on_namespace()
 def create(
+    choice: NamespaceChoice,
     topic: Topic,
     subscription: Subscription,
     name: Name,
@@ -97,24 +98,20 @@ def create(
     properties: Properties = None,
     nothing: Nothing = False,
     action: Action = None,
-    data: Data = DATA,
-    namespace: NamespaceName = None,
     as_json: Json = False,
 ) -> None:
     """Add a rule; without a filter it lets every message through."""
     condition = _filter(sql, correlation, properties, nothing)
-    _check_sql("--sql", "filter", sql)
-    _check_sql("--action", "action", action)
-    rule = rule_from({"name": name, "filter": condition, "action": action})
-    with opened(data, namespace) as (shards, turn):
-        entity = find(shards, EntityPath(topic, subscription), "subscription")
-        rule = dataclasses.replace(rule, created_at_ms=turn.now.wall_ms)
-        shards[entity.shard].entities.add_rule(entity, rule, turn.now.wall_ms)
+    rule = _rule(name, condition, sql, action)
+    with choice.opened() as catalogue:
+        rule = catalogue.add_rule(EntityPath(topic, subscription), rule)
     show(rule_json(rule), as_json)
 
 
 @app.command()
+@on_namespace()
 def update(
+    choice: NamespaceChoice,
     topic: Topic,
     subscription: Subscription,
     name: Name,
@@ -123,68 +120,60 @@ def update(
     properties: Properties = None,
     nothing: Nothing = False,
     action: Action = None,
-    data: Data = DATA,
-    namespace: NamespaceName = None,
     as_json: Json = False,
 ) -> None:
     """Give a rule another filter and action."""
     condition = _filter(sql, correlation, properties, nothing)
-    _check_sql("--sql", "filter", sql)
-    _check_sql("--action", "action", action)
-    rule = rule_from({"name": name, "filter": condition, "action": action})
-    with opened(data, namespace) as (shards, turn):
-        entity = find(shards, EntityPath(topic, subscription), "subscription")
-        rule = dataclasses.replace(rule, created_at_ms=turn.now.wall_ms)
-        shards[entity.shard].entities.replace_rule(entity, rule, turn.now.wall_ms)
+    rule = _rule(name, condition, sql, action)
+    with choice.opened() as catalogue:
+        rule = catalogue.replace_rule(EntityPath(topic, subscription), rule)
     show(rule_json(rule), as_json)
 
 
 @app.command("list")
+@on_namespace()
 def list_all(
+    choice: NamespaceChoice,
     topic: Topic,
     subscription: Subscription,
-    data: Data = DATA,
-    namespace: NamespaceName = None,
     as_json: Json = False,
 ) -> None:
     """List the rules of a subscription."""
-    with opened(data, namespace) as (shards, _):
-        entity = find(shards, EntityPath(topic, subscription), "subscription")
-        results = [rule_json(rule.description) for rule in entity.rules_by_name]
-    show_all(results, ("name", "filter", "action"), as_json)
+    with choice.opened() as catalogue:
+        found = catalogue.rules(EntityPath(topic, subscription))
+    show_all([rule_json(rule) for rule in found], ("name", "filter", "action"), as_json)
 
 
 @app.command("show")
+@on_namespace()
 def show_one(
+    choice: NamespaceChoice,
     topic: Topic,
     subscription: Subscription,
     name: Name,
-    data: Data = DATA,
-    namespace: NamespaceName = None,
     as_json: Json = False,
 ) -> None:
     """Show a rule."""
-    with opened(data, namespace) as (shards, _):
-        entity = find(shards, EntityPath(topic, subscription), "subscription")
-        rule = _find_rule(entity, name)
+    with choice.opened() as catalogue:
+        rule = catalogue.rule(EntityPath(topic, subscription), name)
     show(rule_json(rule), as_json)
 
 
 @app.command()
+@on_namespace()
 def delete(
+    choice: NamespaceChoice,
     topic: Topic,
     subscription: Subscription,
     name: Name,
-    data: Data = DATA,
-    namespace: NamespaceName = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """Delete a rule; a subscription without rules gets no messages."""
-    with opened(data, namespace) as (shards, turn):
-        entity = find(shards, EntityPath(topic, subscription), "subscription")
-        rule = _find_rule(entity, name)
-        what = f"delete the rule '{rule.name}' of '{entity.name}'"
-        confirm(f"{what} from {place_text(data, shards)}", rule.name, yes=yes)
-        shards[entity.shard].entities.remove_rule(entity, name, turn.now.wall_ms)
-    show({"deleted": f"{entity.name}/Rules/{name}"}, as_json)
+    path = EntityPath(topic, subscription)
+    with choice.opened() as catalogue:
+        rule = catalogue.rule(path, name)
+        what = f"delete the rule '{rule.name}' of '{path.text}'"
+        confirm(f"{what} from {catalogue.where}", rule.name, yes=yes)
+        catalogue.delete_rule(path, rule.name)
+    show({"deleted": f"{path.text}/Rules/{name}"}, as_json)

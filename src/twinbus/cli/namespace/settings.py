@@ -10,8 +10,9 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -36,36 +37,20 @@ _DURATION = "As ISO 8601, for example PT30S."
 _HELP = {"status": "Active, Disabled, SendDisabled or ReceiveDisabled."}
 _TYPES: Mapping[str, Any] = {"int": int, "int | None": int, "bool": bool}
 
-_D = TypeVar("_D", QueueDescription, TopicDescription, SubscriptionDescription)
-
-Command = Callable[..., None]
 Settings = Mapping[str, Any]
 
-
-def with_settings(kind: type[Description]) -> Callable[[Command], Command]:
-    """Give a command an option for each setting of an entity.
-
-    The command takes them as keywords; those that were not given are None.
-    """
-
-    def decorate(command: Command) -> Command:
-        own = inspect.signature(command, eval_str=True).parameters.values()
-        kept = [one for one in own if one.kind is not inspect.Parameter.VAR_KEYWORD]
-        parameters = [*kept, *_options(kind)]
-
-        def run(**given: Any) -> None:
-            command(**given)
-
-        run.__name__, run.__doc__ = command.__name__, command.__doc__
-        # Typer reads both to find the options.
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {one.name: one.annotation for one in parameters}
-        return run
-
-    return decorate
+_SETTING = re.compile(
+    "|".join(
+        rf"\b{item.name.removesuffix('_ms')}\b"
+        for kind in (QueueDescription, TopicDescription, SubscriptionDescription)
+        for item in dataclasses.fields(kind)
+        if "_" in item.name and item.name not in _NOT_OPTIONS
+    )
+)
 
 
-def _options(kind: type[Description]) -> Iterator[inspect.Parameter]:
+def setting_options(kind: type[Description]) -> Iterator[inspect.Parameter]:
+    """An option for each setting of an entity; None if it is not given."""
     for item in dataclasses.fields(kind):
         if item.name in _NOT_OPTIONS:
             continue
@@ -83,24 +68,36 @@ def _options(kind: type[Description]) -> Iterator[inspect.Parameter]:
         )
 
 
+def option_name(setting: str) -> str:
+    """How a setting is given on the command line."""
+    return f"--{setting.replace('_', '-')}"
+
+
+def with_option_names(text: str) -> str:
+    """A text with its settings named as on the command line."""
+    return _SETTING.sub(lambda found: option_name(found.group()), text)
+
+
 # -- reading -----------------------------------------------------------------------
 
 
 def queue_from(name: str, settings: Settings) -> QueueDescription:
     """A queue with these settings."""
-    return _read({"queues": [_given(name, settings)]}).queues[0]
+    return _read({"queues": [{"name": name, **given_settings(settings)}]}).queues[0]
 
 
 def topic_from(name: str, settings: Settings) -> TopicDescription:
     """A topic with these settings."""
-    return _read({"topics": [_given(name, settings)]}).topics[0].description
+    topic = {"name": name, **given_settings(settings)}
+    return _read({"topics": [topic]}).topics[0].description
 
 
 def subscription_from(
     topic: str, name: str, settings: Settings
 ) -> SubscriptionDescription:
     """A subscription with these settings."""
-    below = {"name": topic, "subscriptions": [_given(name, settings)]}
+    subscription = {"name": name, **given_settings(settings)}
+    below = {"name": topic, "subscriptions": [subscription]}
     return _read({"topics": [below]}).topics[0].subscriptions[0].description
 
 
@@ -111,20 +108,24 @@ def rule_from(rule: Mapping[str, Any]) -> RuleDescription:
     return _read({"topics": [topic]}).topics[0].subscriptions[0].rules[0]
 
 
-def changed_by(old: _D, new: _D, settings: Settings) -> _D:
+def changed_by(old: Description, new: Description, settings: Settings) -> Description:
     """A description with the given settings of another one, and the rest of its own."""
     fields = {
         item.name.removesuffix("_ms"): item.name for item in dataclasses.fields(new)
     }
-    given = [fields[name] for name, value in settings.items() if value is not None]
-    if not given:
-        raise ConfigError("Nothing to change. Give at least one setting; see --help.")
+    given = [fields[name] for name in given_settings(settings)]
     return dataclasses.replace(old, **{name: getattr(new, name) for name in given})
 
 
-def _given(name: str, settings: Settings) -> dict[str, Any]:
-    given = {key: value for key, value in settings.items() if value is not None}
-    return {"name": name, **given}
+def given_settings(settings: Settings) -> dict[str, Any]:
+    """Those settings that were given."""
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def check_changes(settings: Settings) -> None:
+    """Refuse an update that would change nothing."""
+    if not given_settings(settings):
+        raise ConfigError("Nothing to change. Give at least one setting; see --help.")
 
 
 def _read(entities: Mapping[str, Any]) -> NamespaceConfig:

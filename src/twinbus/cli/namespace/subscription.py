@@ -1,4 +1,4 @@
-"""`twinbus subscription`: subscriptions in a data folder that no server has."""
+"""`twinbus subscription`: subscriptions of a namespace, in a data folder or running."""
 
 from __future__ import annotations
 
@@ -7,23 +7,20 @@ from typing import Annotated, Any
 import typer
 
 from twinbus.cli.confirm import Yes
-from twinbus.cli.namespace.settings import changed_by, subscription_from, with_settings
-from twinbus.cli.offline import (
-    DATA,
-    Data,
-    NamespaceName,
-    create_entity,
+from twinbus.cli.namespace.catalogue import (
+    EntityList,
+    NamespaceChoice,
     delete_entity,
-    described,
-    find,
-    opened,
+    on_namespace,
 )
-from twinbus.cli.output import Json, show, show_all
+from twinbus.cli.namespace.settings import check_changes, subscription_from
+from twinbus.cli.output import Json, show
+from twinbus.cli.watch import Watch
 from twinbus.core.entity import SubscriptionDescription
 from twinbus.core.names import EntityPath
 
 app = typer.Typer(
-    help="Subscriptions of a topic, while no server has its folder.",
+    help="Subscriptions of a topic: in its data folder, or running.",
     no_args_is_help=True,
 )
 
@@ -34,84 +31,73 @@ _COLUMNS = ("name", "status", "active_messages", "dead_letter_messages", "size_b
 
 
 @app.command()
-@with_settings(SubscriptionDescription)
+@on_namespace(SubscriptionDescription)
 def create(
+    choice: NamespaceChoice,
     topic: Topic,
     name: Name,
-    data: Data = DATA,
-    namespace: NamespaceName = None,
     as_json: Json = False,
     **settings: Any,
 ) -> None:
     """Create a subscription."""
-    with opened(data, namespace, make=True) as (shards, turn):
-        entity = create_entity(shards, subscription_from(topic, name, settings), turn)
-        result = described(shards, entity)
+    described = subscription_from(topic, name, settings)
+    with choice.opened(make=True) as catalogue:
+        result = catalogue.create(described, settings)
     show(result, as_json)
 
 
 @app.command("list")
+@on_namespace()
 def list_all(
+    choice: NamespaceChoice,
     topic: Topic,
-    data: Data = DATA,
-    namespace: NamespaceName = None,
+    watch: Watch = False,
     as_json: Json = False,
 ) -> None:
     """List the subscriptions with their counts."""
-    with opened(data, namespace) as (shards, _):
-        found = find(shards, EntityPath(topic), "topic").subscriptions.values()
-        results = [described(shards, entity) for entity in found]
-    show_all(sorted(results, key=lambda one: one["name"].lower()), _COLUMNS, as_json)
+    EntityList("subscription", _COLUMNS, topic, as_json, watch).show(choice)
 
 
 @app.command("show")
+@on_namespace()
 def show_one(
+    choice: NamespaceChoice,
     topic: Topic,
     name: Name,
-    data: Data = DATA,
-    namespace: NamespaceName = None,
     as_json: Json = False,
 ) -> None:
     """Show the settings and counts of a subscription."""
-    with opened(data, namespace) as (shards, _):
-        entity = find(shards, EntityPath(topic, name), "subscription")
-        result = described(shards, entity)
+    with choice.opened() as catalogue:
+        result = catalogue.shown("subscription", EntityPath(topic, name))
     show(result, as_json)
 
 
 @app.command()
-@with_settings(SubscriptionDescription)
+@on_namespace(SubscriptionDescription)
 def update(
+    choice: NamespaceChoice,
     topic: Topic,
     name: Name,
-    data: Data = DATA,
-    namespace: NamespaceName = None,
     as_json: Json = False,
     **settings: Any,
 ) -> None:
-    """Change settings of a subscription; the others stay."""
-    with opened(data, namespace) as (shards, turn):
-        old = find(shards, EntityPath(topic, name), "subscription")
-        assert isinstance(old.description, SubscriptionDescription)
-        new = changed_by(
-            old.description, subscription_from(topic, name, settings), settings
-        )
-        entity = shards[old.shard].entities.update(new, turn)
-        result = described(shards, entity)
+    """Change settings of a subscription; the others stay as they are."""
+    check_changes(settings)
+    described = subscription_from(topic, name, settings)
+    with choice.opened() as catalogue:
+        result = catalogue.update(described, settings)
     show(result, as_json)
 
 
 @app.command()
+@on_namespace()
 def delete(
+    choice: NamespaceChoice,
     topic: Topic,
     name: Name,
-    data: Data = DATA,
-    namespace: NamespaceName = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """Delete a subscription and all of its messages."""
-    deleted = delete_entity(
-        data, namespace, EntityPath(topic, name), "subscription", yes=yes
-    )
-    show({"deleted": deleted}, as_json)
+    path = EntityPath(topic, name)
+    delete_entity(choice, "subscription", path, yes=yes, as_json=as_json)
