@@ -38,6 +38,7 @@ NOT_TRIED = 2
 # the commands in the help.
 COMMANDS = {
     "serve": "server.serve",
+    "status": "status",
     "drill": "drill",
     "syphon": "pair.syphon",
     "proxy": "server.proxy",

@@ -59,7 +59,11 @@ _AZURE = ".servicebus."
 
 
 class _NotTold(ConfigError):
-    """The peer does not say where it has HTTP."""
+    """The server does not say where it has HTTP."""
+
+
+class _NotAmqp(ClientFailed):
+    """The port is not one of AMQP."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +110,24 @@ class Remote:
         headers: Mapping[str, str] | None = None,
     ) -> Any:
         """Send a request; returns the JSON of its answer."""
+        status, text = self.fetch(method, path, body, headers)
+        if status == http.client.PRECONDITION_FAILED:
+            raise ClientFailed(
+                f"{self.address.authority} is another server than --connection-string "
+                "names. Say with --url where that one has HTTP. Nothing was changed."
+            )
+        if status != http.client.OK:
+            raise ClientFailed(_refusal(status, text))
+        return json.loads(text)
+
+    def fetch(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> tuple[int, bytes]:
+        """Send a request; returns the status of its answer, and what is in it."""
         authority = self.address.authority
         resource = f"{self.address.scheme}://{self.address.host}/"
         token = _token(self.parsed, resource)
@@ -123,14 +145,7 @@ class Remote:
         except (OSError, http.client.HTTPException) as error:
             why = str(error) or type(error).__name__
             raise ClientFailed(f"{authority}: {why}. {_hint(error)}") from error
-        if response.status == http.client.PRECONDITION_FAILED:
-            raise ClientFailed(
-                f"{authority} is another server than --connection-string names. Say "
-                "with --url where that one has HTTP. Nothing was changed."
-            )
-        if response.status != 200:
-            raise ClientFailed(_refusal(response.status, text))
-        return json.loads(text)
+        return response.status, text
 
     def _connect(self) -> http.client.HTTPConnection:
         host, port = self.address.host, self.address.port
@@ -185,7 +200,7 @@ def _told_or_usual(parsed: ConnectionString, ca_file: Path | None) -> Address:
         return usual
     try:
         return _told(parsed, ca_file)
-    except _NotTold:
+    except (_NotTold, _NotAmqp):
         if parsed.dev:
             raise
         return usual
@@ -220,7 +235,7 @@ def _told(parsed: ConnectionString, ca_file: Path | None) -> Address:
     except Unreachable as error:
         raise ClientFailed(f"{error.text} {_hint(error.__cause__)}") from error
     except RemoteError as error:
-        raise _NotTold(
+        raise _NotAmqp(
             f"{where} does not answer as an AMQP port does: {error.text} If it is the "
             "HTTP port, name it with --url."
         ) from error
