@@ -28,7 +28,7 @@ def test_a_message_is_forwarded_along_a_chain(bus: Bus) -> None:
         receiver.complete_message(message)
 
     # The second number is the one of the entity that the message was sent to.
-    assert numbers == [(1, 1), (2, 1), (3, 2)]
+    assert numbers == [(1, None), (2, 1), (3, 2)]
 
 
 GRAVEYARD = declared.queue("graveyard")

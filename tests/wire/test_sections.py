@@ -188,7 +188,7 @@ def test_a_message_keeps_its_senders_properties() -> None:
 
     found = _sections_of(render(out, message.head(), message.bare))
 
-    assert found[sections.HEADER] == [True, 7, 60_000, False, 2]
+    assert found[sections.HEADER] == [True, 7, 60_000, None, 2]
     annotations = found[sections.MESSAGE_ANNOTATIONS]
     assert annotations["x-opt-sequence-number"] == 3
     assert annotations["x-opt-enqueued-time"] == 1000
@@ -198,29 +198,47 @@ def test_a_message_keeps_its_senders_properties() -> None:
     assert found[sections.APPLICATION_PROPERTIES] == {"a": 1, "b": "two"}
 
 
-@pytest.mark.parametrize("durable", [True, False])
+@pytest.mark.parametrize("durable", [None, True, False])
+@pytest.mark.parametrize("first", [None, True, False])
 @pytest.mark.parametrize("deliveries", [0, 1, 255])
 def test_the_fast_way_out_writes_what_the_other_does(
-    durable: bool, deliveries: int
+    durable: bool | None, first: bool | None, deliveries: int
 ) -> None:
-    message = sections.parse(section(sections.HEADER, [durable]) + BARE)
+    header = section(sections.HEADER, [durable, None, None, first])
+    message = sections.parse(header + BARE)
     token = bytes(range(16))
     out = BrokerFields(sequence=7, enqueued_ms=1000, deliveries=deliveries)
-    out.origin = 5
     out.token = token
     out.locked_until_ms = 2000
 
-    fast = render_locked((7, 5, 1000, deliveries), token, 2000, message.head())
+    fast = render_locked((7, 1000, deliveries), token, 2000, message.head())
 
     assert fast is not None
     assert fast + message.bare == render(out, message.head(), message.bare)
+    found = _sections_of(fast)
+    # As the sender has said it, and absent if it has said nothing.
+    assert found[sections.HEADER] == [durable, None, None, first, deliveries]
+    assert [*found[sections.MESSAGE_ANNOTATIONS]] == [
+        "x-opt-sequence-number",
+        "x-opt-enqueued-time",
+        "x-opt-locked-until",
+    ]
+
+
+def test_the_number_at_the_first_entity_is_told_after_a_forward() -> None:
+    out = BrokerFields(sequence=7, enqueued_ms=1000, deliveries=0)
+    out.origin = 5
+
+    found = _sections_of(render(out, b"", BARE))[sections.MESSAGE_ANNOTATIONS]
+
+    assert found["x-opt-enqueue-sequence-number"] == 5
 
 
 def test_the_fast_way_out_leaves_unusual_messages_alone() -> None:
     unusual = sections.parse(HEADER + BARE).head()
 
-    assert render_locked((1, 1, 1, 0), b"\0" * 16, 1, unusual) is None
-    assert render_locked((1, 1, 1, 256), b"\0" * 16, 1, b"") is None
+    assert render_locked((1, 1, 0), b"\0" * 16, 1, unusual) is None
+    assert render_locked((1, 1, 256), b"\0" * 16, 1, b"") is None
 
 
 def test_a_large_delivery_count_is_written_in_full() -> None:

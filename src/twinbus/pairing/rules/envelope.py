@@ -68,7 +68,7 @@ _DEAD_LETTER_PROPERTIES = frozenset(
 
 # Positions in the header and in the properties.
 _HEADER_TTL = 2
-_HEADER_FIELDS_OF_SENDER = 3
+_HEADER_FIELDS_OF_SENDER = 4
 _EXPIRY = 8
 _CREATION = 9
 
@@ -236,7 +236,7 @@ class Backlogged:
         parts = self._parts
         parts.delivery = b""
         if parts.header is not None:
-            parts.header = parts.header[:_HEADER_FIELDS_OF_SENDER]
+            parts.header = _of_sender(parts.header)
         if ttl_ms is not None:
             ttl = UInt(min(max(ttl_ms, 0), HEADER_TTL_MS_MAX))
             parts.set_header(_HEADER_TTL, ttl)
@@ -262,6 +262,12 @@ class Backlogged:
         return parts.join()
 
 
+def _of_sender(header: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The fields of a header that its sender has set; the last one is often null."""
+    fields = header[:_HEADER_FIELDS_OF_SENDER]
+    return fields[:-1] if fields[_HEADER_FIELDS_OF_SENDER - 1 :] == (None,) else fields
+
+
 def restore(payload: bytes) -> tuple[str, bytes]:
     """Destination and original of a message, its time to live in full."""
     message = Backlogged(payload)
@@ -274,7 +280,7 @@ def for_replay(payload: bytes) -> bytes:
     parts = Backlogged(payload)._parts
     parts.delivery = b""
     if parts.header is not None:
-        parts.header = parts.header[:_HEADER_FIELDS_OF_SENDER]
+        parts.header = _of_sender(parts.header)
     parts.annotations = [
         pair
         for pair in parts.annotations

@@ -288,16 +288,12 @@ class ReceiveNode(Node):
             key = stored.id
             token = token_bytes(key, nonce)
             sequence = base | sequence_of(key)
-            numbers = (
-                sequence,
-                stored.origin or sequence,
-                stored.enqueued_ms,
-                stored.deliveries,
-            )
+            numbers = (sequence, stored.enqueued_ms, stored.deliveries)
             front = None
             try:
                 if (
                     stored.source is None
+                    and not stored.origin
                     and stored.state == _ACTIVE
                     and stored.expires_ms is None
                 ):

@@ -6,8 +6,9 @@ made by `wire/message/rendering.py`.
 
 from __future__ import annotations
 
-from twinbus.store.base import Stored
+from twinbus.store.base import State, Stored
 from twinbus.wire.message.rendering import BrokerFields, render
+from twinbus.wire.message.sections import WAS_SCHEDULED
 
 
 def render_stored(
@@ -20,11 +21,15 @@ def render_stored(
     """
     sequence = number_base | stored.sequence
     out = BrokerFields(sequence, stored.enqueued_ms, stored.deliveries)
-    out.origin = stored.origin or out.sequence
+    out.origin = stored.origin or None
     out.source = stored.source
     out.token = token
     out.locked_until_ms = until_ms
+    # As Azure does: a look always says it, a delivery only what is not simply active.
     out.state = stored.state
+    if token is not None and stored.state == State.ACTIVE:
+        scheduled = stored.head[:1] and stored.head[0] & WAS_SCHEDULED
+        out.state = State.SCHEDULED if scheduled else None
     # The entity's time to live may be shorter than the sender's. Before a scheduled
     # message is due its life has not begun.
     if stored.expires_ms is not None and stored.due_ms is None:

@@ -1,7 +1,7 @@
 """The usual delivery, read and rewritten by hand.
 
 Fast path for what our own server delivers with a lock (`rendering.py`): its header, the
-lock token, its four annotations and no others, short properties, short application
+lock token, its three annotations and no others, short properties, short application
 properties and one data section. `read_stamp` reads what the broker wrote. `read_moved`
 reads a message whose session id and time to live were moved into application
 properties, and makes the message that it was before. For any other shape both return
@@ -23,7 +23,6 @@ from twinbus.wire.message.rendering import (
     ANNOTATIONS_START,
     KEY_ENQUEUED,
     KEY_LOCKED,
-    KEY_ORIGIN,
     KEY_SEQUENCE,
     TOKEN_SECTION,
 )
@@ -36,30 +35,29 @@ _PROPERTIES = b"\x00\x53\x73\xc0"
 _APPLICATION = b"\x00\x53\x74\xc1"
 _DATA = b"\x00\x53\x75"
 _HEADER_FIELDS = 5
-_HEADER_FIELDS_OF_SENDER = 3
+_HEADER_FIELDS_OF_SENDER = 4
 _DELIVERY_COUNT = 4
 # From here on a time to live takes four bytes; shorter ones are encoded in fewer.
 _TTL_MS_MIN = 256
 _TTL_MS_MAX = 0xFFFFFFFF
-# Lock token, then section, size and count of the annotations, then their four pairs.
+# Lock token, then section, size and count of the annotations, then their three pairs.
 _BROKERS = struct.Struct(
     f">{len(TOKEN_SECTION)}s16x4sII{len(KEY_SEQUENCE)}sq{len(KEY_ENQUEUED)}sq"
-    f"{len(KEY_ORIGIN)}sq{len(KEY_LOCKED)}sq"
+    f"{len(KEY_LOCKED)}sq"
 )
 _read_brokers = _BROKERS.unpack_from
 # The same without the values, and what it finds if there are no other annotations.
 _read_constants = struct.Struct(
     f">{len(TOKEN_SECTION)}s16x4sII{len(KEY_SEQUENCE)}s8x{len(KEY_ENQUEUED)}s8x"
-    f"{len(KEY_ORIGIN)}s8x{len(KEY_LOCKED)}s8x"
+    f"{len(KEY_LOCKED)}s8x"
 ).unpack_from
 _CONSTANTS = (
     TOKEN_SECTION,
     ANNOTATIONS_START,
     _BROKERS.size - len(TOKEN_SECTION) - 16 - 8,
-    8,
+    6,
     KEY_SEQUENCE,
     KEY_ENQUEUED,
-    KEY_ORIGIN,
     KEY_LOCKED,
 )
 _SIZE = struct.Struct(">I").unpack_from
@@ -103,10 +101,8 @@ def read_stamp(payload: bytes) -> Stamp | None:
         fields = _read_brokers(payload, p)
     except struct.error:
         return None
-    token, kind, _, _, key_1, sequence, key_2, enqueued_ms, _, _, key_4, until_ms = (
-        fields
-    )
-    if (token, kind, key_1, key_2, key_4) != _STAMP_KEYS:
+    token, kind, _, _, key_1, sequence, key_2, enqueued_ms, key_3, until_ms = fields
+    if (token, kind, key_1, key_2, key_3) != _STAMP_KEYS:
         return None
     return Stamp(sequence, enqueued_ms, until_ms, header[1])
 
@@ -351,9 +347,13 @@ def _header(encoded: bytes) -> tuple[bytes, int, bytes] | None:
         return None
     if len(fields) != _HEADER_FIELDS or not isinstance(fields[_DELIVERY_COUNT], int):
         return None
-    senders = section(HEADER, fields[:_HEADER_FIELDS_OF_SENDER])
+    senders = fields[:_HEADER_FIELDS_OF_SENDER]
+    if senders[-1] is not None:
+        # What is last must be the time to live.
+        return None
+    senders.pop()
     with_ttl = section(HEADER, [fields[0], fields[1], UInt(_TTL_MS_MAX)])
-    return senders, int(fields[_DELIVERY_COUNT]), with_ttl[:-4]
+    return section(HEADER, senders), int(fields[_DELIVERY_COUNT]), with_ttl[:-4]
 
 
 @lru_cache(4096)

@@ -41,20 +41,23 @@ _WIDTHS = {
 # A sender repeats its header in every message, so few are decoded more than once.
 _HEADERS_MAX = 256
 
-Header = tuple[bool, int | None, int | None]
+Header = tuple[bool | None, int | None, int | None, bool | None]
 
 
 @lru_cache(_HEADERS_MAX)
 def read_header(encoded: bytes) -> Header:
-    """Durable, priority and time to live of an encoded header list."""
+    """Durable, priority, time to live and first acquirer of an encoded header list."""
     fields, _ = decode(encoded, budget=PERFORMATIVE_NODES_MAX)
-    durable = len(fields) > 0 and fields[0] is True
-    priority = ttl_ms = None
+    durable = priority = ttl_ms = first = None
+    if len(fields) > 0 and isinstance(fields[0], bool):
+        durable = fields[0]
+    if len(fields) > 3 and isinstance(fields[3], bool):
+        first = fields[3]
     if len(fields) > 1 and isinstance(fields[1], int):
         priority = int(fields[1]) & 0xFF
     if len(fields) > 2 and isinstance(fields[2], int):
         ttl_ms = min(max(int(fields[2]), 0), 0xFFFFFFFF)
-    return durable, priority, ttl_ms
+    return durable, priority, ttl_ms, first
 
 
 def fast_parse(message: Incoming, payload: bytes) -> bool:
@@ -63,8 +66,9 @@ def fast_parse(message: Incoming, payload: bytes) -> bool:
     try:
         if payload[:4] == _HEADER:
             p = 5 + payload[4]
-            header = read_header(payload[3:p])
-            message.durable, message.priority, message.ttl_ms = header
+            durable, priority, ttl_ms, first = read_header(payload[3:p])
+            message.durable, message.priority = durable, priority
+            message.ttl_ms, message.first_acquirer = ttl_ms, first
         bare_from = p
         if payload[p : p + 4] == _PROPERTIES:
             p = _take_properties(message, payload, p)

@@ -12,10 +12,13 @@ from twinbus.wire.codec import encode
 from twinbus.wire.message import names
 from twinbus.wire.message.sections import (
     DURABLE,
-    DURABLE_ONLY,
+    FIRST,
     HAS_PRIORITY,
     HAS_TTL,
     HEAD,
+    NOT_DURABLE,
+    NOT_FIRST,
+    SHORT_HEADS,
     split_annotations,
 )
 
@@ -33,23 +36,29 @@ ANNOTATIONS_START = b"\x00\x53\x72\xd1"
 _SIZES = struct.Struct(">II")
 
 # header, token, annotations: the shape that nearly every delivery has.
-_HOT_PAIRS = (
-    len(KEY_SEQUENCE) + len(KEY_ENQUEUED) + len(KEY_ORIGIN) + len(KEY_LOCKED) + 32
-)
+_HOT_PAIRS = len(KEY_SEQUENCE) + len(KEY_ENQUEUED) + len(KEY_LOCKED) + 24
 _HOT_A = TOKEN_SECTION
-_HOT_B = ANNOTATIONS_START + _SIZES.pack(_HOT_PAIRS + 4, 8) + KEY_SEQUENCE
+_HOT_B = ANNOTATIONS_START + _SIZES.pack(_HOT_PAIRS + 4, 6) + KEY_SEQUENCE
 _HOT = struct.Struct(
-    f">{len(_HOT_A)}s16s{len(_HOT_B)}sq{len(KEY_ENQUEUED)}sq"
-    f"{len(KEY_ORIGIN)}sq{len(KEY_LOCKED)}sq"
+    f">{len(_HOT_A)}s16s{len(_HOT_B)}sq{len(KEY_ENQUEUED)}sq{len(KEY_LOCKED)}sq"
 )
 
 
-def _header(durable: bool, priority: int | None, ttl: int | None, count: int) -> bytes:
+_BOOLEANS = {None: b"\x40", True: b"\x41", False: b"\x42"}
+
+
+def _header(
+    durable: bool | None,
+    priority: int | None,
+    ttl: int | None,
+    first: bool | None,
+    count: int,
+) -> bytes:
     fields = (
-        (b"\x41" if durable else b"\x42"),
+        _BOOLEANS[durable],
         (b"\x40" if priority is None else bytes((0x50, priority))),
         (b"\x40" if ttl is None else b"\x70" + ttl.to_bytes(4, "big")),
-        (b"\x41" if count == 0 else b"\x42"),
+        _BOOLEANS[first],
         # Written out even when 0: the SDKs read it as it stands.
         (
             b"\x52" + bytes((count,))
@@ -61,8 +70,25 @@ def _header(durable: bool, priority: int | None, ttl: int | None, count: int) ->
     return b"\x00\x53\x70\xc0" + bytes((len(body) + 1, 5)) + body
 
 
-_PLAIN_HEADERS = [_header(False, None, None, count) for count in range(256)]
-_DURABLE_HEADERS = [_header(True, None, None, count) for count in range(256)]
+def _said(flags: int, yes: int, no: int) -> bool | None:
+    """What the sender has said of a field, if anything."""
+    return True if flags & yes else False if flags & no else None
+
+
+# The headers of usual heads, by the number of deliveries.
+_HEADERS = {
+    head: [
+        _header(
+            _said(flags, DURABLE, NOT_DURABLE),
+            None,
+            None,
+            _said(flags, FIRST, NOT_FIRST),
+            count,
+        )
+        for count in range(256)
+    ]
+    for flags, head in SHORT_HEADS.items()
+}
 
 
 class BrokerFields:
@@ -84,7 +110,8 @@ class BrokerFields:
         self.sequence = sequence
         self.enqueued_ms = enqueued_ms
         self.deliveries = deliveries
-        self.origin = sequence
+        # Its number at the entity that it was sent to, if it was forwarded from there.
+        self.origin: int | None = None
         self.state: int | None = None
         self.source: str | None = None
         # Empty: delivered without a lock. None: only shown.
@@ -95,31 +122,26 @@ class BrokerFields:
 
 
 def render_locked(
-    numbers: tuple[int, int, int, int], token: bytes, until_ms: int, head: bytes
+    numbers: tuple[int, int, int], token: bytes, until_ms: int, head: bytes
 ) -> bytes | None:
     """Everything before the bare bytes of a locked delivery, for the usual head.
 
-    `numbers` are sequence, origin, enqueued time and deliveries. None if the head has
-    more in it: then `render` is the way.
+    `numbers` are sequence, enqueued time and deliveries. None if the head has more in
+    it: then `render` is the way.
     """
-    sequence, origin, enqueued_ms, deliveries = numbers
+    sequence, enqueued_ms, deliveries = numbers
     if deliveries > 255:
         return None
-    if head == b"":
-        header = _PLAIN_HEADERS[deliveries]
-    elif head == DURABLE_ONLY:
-        header = _DURABLE_HEADERS[deliveries]
-    else:
+    headers = _HEADERS.get(head)
+    if headers is None:
         return None
-    return header + _HOT.pack(
+    return headers[deliveries] + _HOT.pack(
         _HOT_A,
         token,
         _HOT_B,
         sequence,
         KEY_ENQUEUED,
         enqueued_ms,
-        KEY_ORIGIN,
-        origin,
         KEY_LOCKED,
         until_ms,
     )
@@ -138,9 +160,10 @@ def render(out: BrokerFields, head: bytes, bare: bytes) -> bytes:
         ttl = min(out.ttl_ms, 0xFFFFFFFF)
     parts = [
         _header(
-            bool(flags & DURABLE),
+            _said(flags, DURABLE, NOT_DURABLE),
             priority if flags & HAS_PRIORITY else None,
             ttl if flags & HAS_TTL else None,
+            _said(flags, FIRST, NOT_FIRST),
             out.deliveries,
         )
     ]
@@ -148,8 +171,9 @@ def render(out: BrokerFields, head: bytes, bare: bytes) -> bytes:
     own = [
         KEY_SEQUENCE + out.sequence.to_bytes(8, "big"),
         KEY_ENQUEUED + out.enqueued_ms.to_bytes(8, "big", signed=True),
-        KEY_ORIGIN + out.origin.to_bytes(8, "big"),
     ]
+    if out.origin is not None:
+        own.append(KEY_ORIGIN + out.origin.to_bytes(8, "big"))
     if out.locked_until_ms is not None:
         own.append(KEY_LOCKED + out.locked_until_ms.to_bytes(8, "big"))
     if out.state is not None:

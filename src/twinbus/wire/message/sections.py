@@ -56,8 +56,20 @@ DURABLE = 1
 HAS_PRIORITY = 2
 HAS_TTL = 4
 HAS_DELIVERY = 8
+# What the sender has said of durable and first-acquirer, beside nothing and DURABLE.
+NOT_DURABLE = 16
+FIRST = 32
+NOT_FIRST = 64
+WAS_SCHEDULED = 128
 _DELIVERY = struct.Struct(">IH")
-DURABLE_ONLY = HEAD.pack(DURABLE, 0, 0, 0)
+# The heads of messages with no more than these flags.
+SHORT_HEADS = {
+    first | durable: HEAD.pack(first | durable, 0, 0, 0) if first | durable else b""
+    for first in (0, FIRST, NOT_FIRST)
+    for durable in (0, DURABLE, NOT_DURABLE)
+}
+_DURABLE_FLAGS = {None: 0, True: DURABLE, False: NOT_DURABLE}
+_FIRST_FLAGS = {None: 0, True: FIRST, False: NOT_FIRST}
 
 
 class Incoming:
@@ -69,6 +81,7 @@ class Incoming:
         "delivery",
         "delivery_count",
         "durable",
+        "first_acquirer",
         "message_id",
         "pairs",
         "pairs_count",
@@ -84,7 +97,8 @@ class Incoming:
         self.message_id: Any = None
         self.session_id: str | None = None
         self.content_type: str | None = None
-        self.durable = False
+        self.durable: bool | None = None
+        self.first_acquirer: bool | None = None
         self.priority: int | None = None
         self.ttl_ms: int | None = None
         self.partition_key: str | None = None
@@ -97,10 +111,10 @@ class Incoming:
 
     def head(self) -> bytes:
         """What the store must keep beside the bare message."""
+        flags = _DURABLE_FLAGS[self.durable] | _FIRST_FLAGS[self.first_acquirer]
         annotated = self.pairs_count or self.delivery_count
         if not annotated and self.priority is None and self.ttl_ms is None:
-            return DURABLE_ONLY if self.durable else b""
-        flags = DURABLE if self.durable else 0
+            return SHORT_HEADS[flags]
         if self.priority is not None:
             flags |= HAS_PRIORITY
         if self.ttl_ms is not None:
@@ -110,6 +124,8 @@ class Incoming:
             flags |= HAS_DELIVERY
             delivery = _DELIVERY.pack(len(self.delivery), self.delivery_count)
             delivery += self.delivery
+        if self.scheduled_ms is not None:
+            flags |= WAS_SCHEDULED
         fixed = HEAD.pack(flags, self.priority or 0, self.ttl_ms or 0, self.pairs_count)
         return fixed + delivery + self.pairs
 
@@ -251,7 +267,8 @@ def find_elements(buffer: bytes, start: int) -> tuple[int, int]:
 
 
 def _read_header(message: Incoming, encoded: bytes) -> None:
-    message.durable, message.priority, message.ttl_ms = read_header(encoded)
+    header = read_header(encoded)
+    message.durable, message.priority, message.ttl_ms, message.first_acquirer = header
 
 
 def _read_properties(message: Incoming, buffer: bytes, start: int) -> None:
