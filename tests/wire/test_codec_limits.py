@@ -207,8 +207,15 @@ COSTLY: dict[str, Callable[[int], bytes]] = {
 }
 
 
+# Longer than decoding takes.
+_UNDISTURBED_SECONDS = 60.0
+
+
 def peak_bytes(decoder: Callable[[bytes], Any], data: bytes) -> int:
     """The most memory that decoding takes at once, its result included."""
+    interval = sys.getswitchinterval()
+    # Threads that other test files have left must not run, and take memory, meanwhile.
+    sys.setswitchinterval(_UNDISTURBED_SECONDS)
     for measured in (False, True):
         # The first run is for what the interpreter and tracers keep for themselves.
         if measured:
@@ -219,6 +226,7 @@ def peak_bytes(decoder: Callable[[bytes], Any], data: bytes) -> int:
             value = None
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
+    sys.setswitchinterval(interval)
     del value
     return peak
 
