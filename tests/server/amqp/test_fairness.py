@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -50,11 +51,30 @@ async def count_messages(server: RawServer) -> int:
     return await server.host.run(count)
 
 
+@pytest.fixture(autouse=True)
+async def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Pauses between two goes of a connection, which are over at once."""
+    loop = asyncio.get_running_loop()
+    later = loop.call_later
+    found = []
+
+    def call_later(
+        seconds: float, call: Callable[..., object], *values: Any
+    ) -> asyncio.Handle:
+        if call.__name__ != "_work_off":
+            return later(seconds, call, *values)
+        found.append(seconds)
+        return loop.call_soon(call)
+
+    monkeypatch.setattr(loop, "call_later", call_later)
+    return found
+
+
 # -- one go of a connection ------------------------------------------------------------
 
 
 async def test_two_thousand_attaches_let_another_client_in(
-    port: NamespacePort, client: NearClient
+    port: NamespacePort, client: NearClient, pauses: list[float]
 ) -> None:
     other = NearClient.connect(port)
     elsewhere = other.session()
@@ -77,6 +97,8 @@ async def test_two_thousand_attaches_let_another_client_in(
         client.hear()
         goes += 1
     assert goes == 2000 // ATTACHES + 1
+    # Other clients have some time after each go.
+    assert pauses == [limits.ATTACH_PAUSE_SECONDS] * (goes - 1)
     assert len(client.heard(Attached)) == before + 2000
 
 

@@ -90,6 +90,8 @@ class ServerConnection(asyncio.Protocol):
         # Replies on links that wait for credit, and all that the client has not read.
         self.reply_bytes = 0
         self._unread = UnreadBytes()
+        # How many links it has asked for.
+        self._attaches = 0
         # Deliveries that the client has not settled.
         self.unsettled = 0
         self._account: MemoryAccount | None = None
@@ -165,10 +167,12 @@ class ServerConnection(asyncio.Protocol):
     def _work_off(self) -> None:
         """Take in what the client has sent, and let other clients in between.
 
-        While it waits for its next go, no more is read from this client.
+        While it waits for its next go, no more is read from this client. A client that
+        attaches many links waits for some time: the server does other work meanwhile.
         """
         engine = self.engine
         left = limits.READ_WORK_MAX
+        attaches = self._attaches
         try:
             while left > 0 and (event := engine.next_event()) is not None:
                 if type(event) is Delivered:
@@ -186,7 +190,10 @@ class ServerConnection(asyncio.Protocol):
             if not self._behind:
                 self._behind = True
                 self._pause_reading()
-            self._loop.call_soon(self._work_off)
+            if attaches < self._attaches:
+                self._loop.call_later(limits.ATTACH_PAUSE_SECONDS, self._work_off)
+            else:
+                self._loop.call_soon(self._work_off)
         elif self._behind:
             self._behind = False
             self._resume_reading()
@@ -536,6 +543,7 @@ class ServerConnection(asyncio.Protocol):
 
     def _attach(self, link: Link) -> None:
         self.engine.steps += limits.READ_WORK_OF_ATTACH - limits.READ_WORK_OF_EVENT
+        self._attaches += 1
         try:
             self.check_memory()
         except LimitExceeded as error:
