@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import stat
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -57,6 +58,19 @@ def test_a_minute_becomes_one_file_of_its_day(tmp_path: Path) -> None:
         }
     ]
     assert (ledger.rows_written, ledger.rows_dropped) == (1, 0)
+    ledger.close()
+
+
+def test_files_and_folders_are_for_their_owner_alone(tmp_path: Path) -> None:
+    ledger = writer(tmp_path / "deep" / "ledger")
+    for minute in range(2):
+        ledger.write(NOON_MS + minute * MINUTE_MS, sends(1))
+    ledger.write(NOON_MS, told(NOON_MS))
+    ledger.write(NOON_MS + DAY_MS, sends(1))
+
+    for path in tmp_path.rglob("*"):
+        wanted = 0o700 if path.is_dir() else 0o600
+        assert stat.S_IMODE(path.stat().st_mode) == wanted, path
     ledger.close()
 
 

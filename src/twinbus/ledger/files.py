@@ -1,8 +1,9 @@
 """How a file of a ledger appears and goes.
 
-Owns names and durability. A file is written under a hidden name, synced and renamed, so
-that a reader sees all of it or none. Names of a writer's files begin with the writer's
-name, so that several may share a folder and each touches its own files alone.
+Owns names, durability and who may read: the owner alone. A file is written under a
+hidden name, synced and renamed, so that a reader sees all of it or none. Names of a
+writer's files begin with the writer's name, so that several may share a folder and each
+touches its own files alone.
 """
 
 from __future__ import annotations
@@ -79,6 +80,13 @@ def day_folders(root: Path) -> Iterator[tuple[str, Path]]:
                 yield found[1], table / name
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it, for the owner alone."""
+    if not path.is_dir():
+        make_folder(path.parent)
+        path.mkdir(mode=0o700, exist_ok=True)
+
+
 class LedgerDisk:
     """What is done to files; each step is on disk when it returns."""
 
@@ -88,18 +96,21 @@ class LedgerDisk:
         """Write tables of one schema into a file, a row group each."""
         import pyarrow.parquet as pq
 
-        path.parent.mkdir(parents=True, exist_ok=True)
-        writer = None
-        try:
-            for table in tables:
-                if writer is None:
-                    kept = table.schema.metadata or {}
-                    schema = table.schema.with_metadata({**kept, **metadata})
-                    writer = pq.ParquetWriter(path, schema, compression="zstd")
-                writer.write_table(table.cast(writer.schema))
-        finally:
-            if writer is not None:
-                writer.close()
+        make_folder(path.parent)
+        # Names of entities are not public.
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            writer = None
+            try:
+                for table in tables:
+                    if writer is None:
+                        kept = table.schema.metadata or {}
+                        schema = table.schema.with_metadata({**kept, **metadata})
+                        writer = pq.ParquetWriter(file, schema, compression="zstd")
+                    writer.write_table(table.cast(writer.schema))
+            finally:
+                if writer is not None:
+                    writer.close()
         _sync(path)
 
     def rename(self, path: Path, name: str) -> None:

@@ -33,6 +33,7 @@ from twinbus.ledger.files import (
     day_folders,
     day_of,
     file_name,
+    make_folder,
     own_files,
 )
 from twinbus.ledger.schema import (
@@ -93,7 +94,7 @@ class LedgerWriter:
 
     def _open(self, minute_ms: int) -> None:
         folder = self.options.folder
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         self.name, self._marker = self._free_marker()
         crashed_ms = _read_minute(self._marker)
         if crashed_ms is not None:
