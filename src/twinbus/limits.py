@@ -1013,3 +1013,24 @@ REPORT_FOOTER_THREADS = 8
 REPORT_OUTAGE_GAP_MINUTES = 5
 # Minutes in a row in which all sends failed, before that is an outage without a pair.
 REPORT_FAILED_MINUTES_MIN = 3
+# Steps of a rate over time on a page: two for each pixel would not be seen.
+REPORT_STEPS_MAX = 480
+# Entities that a report lists, those with the most operations first.
+REPORT_ENTITIES_MAX = 1_000
+# Rows by day, entity and stage that are collected; more are in --parquet alone.
+REPORT_DETAIL_ROWS_MAX = 20_000
+# Outages that are drawn minute by minute, with so many minutes before and after ...
+REPORT_OUTAGES_DRAWN_MAX = 12
+REPORT_MINUTES_AROUND = 10
+# ... and no more than a day of them.
+REPORT_MINUTES_DRAWN_MAX = 1_440
+# Lines of a report's tables on a terminal; --json and --html have all of them.
+REPORT_DAYS_SHOWN_MAX = 31
+REPORT_ENTITIES_SHOWN_MAX = 20
+# A made-up ledger: 10 years, as many entities as a namespace may have, and an outage
+# for each of some days.
+SYNTHETIC_DAYS_MAX = 3_660
+SYNTHETIC_ENTITIES_MAX = 10_000
+SYNTHETIC_OUTAGES_MAX = 100
+# Bars of a picture; more days than this are drawn as weeks.
+REPORT_BARS_MAX = 120
