@@ -19,6 +19,7 @@ from typing import Annotated, Any
 import typer
 
 from twinbus import limits
+from twinbus.cli.cost_report import app as report_app
 from twinbus.cli.output import Json
 from twinbus.cost.forecast import CostForecast, PairPlan, forecast
 from twinbus.cost.prices import default_text, load_prices
@@ -221,3 +222,8 @@ def _show_compared(
         print(json.dumps({"compared": option, "forecasts": each}))
     else:
         terminal().print(compared_table(option, found))
+
+
+# -- further commands ------------------------------------------------------------------
+
+app.add_typer(report_app)

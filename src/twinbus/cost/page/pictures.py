@@ -34,7 +34,7 @@ def seconds(text: str) -> float:
 
 
 def calendar(days: Mapping[str, int], outages: Mapping[str, int], width: int) -> str:
-    """A square for each day, darker with more operations, marked where outages began."""
+    """A square for each day, stronger with more operations, with marks for outages."""
     first = date.fromisoformat(min(days))
     last = date.fromisoformat(max(days))
     start = first - timedelta(days=first.weekday())
@@ -58,7 +58,7 @@ def calendar(days: Mapping[str, int], outages: Mapping[str, int], width: int) ->
         for place, name in ((0, "Mon"), (2, "Wed"), (4, "Fri")):
             y = row * strip + 20 + place * _CELL + 10
             parts.append(charts.text((0, y), name, "number"))
-    label = "Calendar of days, darker with more operations, with marks for outages"
+    label = "Calendar of days, stronger with more operations, with marks for outages"
     return charts.svg(width, rows * strip, label, "".join(parts))
 
 

@@ -58,12 +58,10 @@ def _by_entity(operations: DataFrame) -> DataFrame:
     sums = [F.sum(name).alias(name) for name in _SUMS]
     gaps = F.sum("gap_minutes").cast("bigint").alias("gap_minutes")
     found = operations.groupBy(*keys).agg(*sums, gaps)
-    entity, operation, source = (
-        F.col(name) for name in ("entity", "operation", "source")
-    )
+    entity, operation = F.col("entity"), F.col("operation")
     return found.withColumns(
         {
-            "stage": stage_of(entity, operation, source),
+            "stage": stage_of(entity, operation),
             "label": label_of(F.col("namespace")),
         }
     )

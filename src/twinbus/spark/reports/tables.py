@@ -1,8 +1,8 @@
 """A ledger as two DataFrames, and the words of a report as columns of them.
 
-Owns the stages, what a namespace is called (a server says `contoso`, a client says
-`contoso.servicebus.windows.net`), and how files become rows. `day` is that of the
-folder. Must not know what is computed with it.
+Owns which stage a row is of, what a namespace is called (a server says `contoso`, a
+client says `contoso.servicebus.windows.net`), and how files become rows. `day` is that
+of the folder. Must not know what is computed with it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,15 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from twinbus.cost.forecast import (
+    FROM_BACKLOG,
+    FROM_PRIMARY,
+    PINGS,
+    POLLS,
+    SETTLEMENTS,
+    TO_BACKLOG,
+    TO_PRIMARY,
+)
 from twinbus.ledger.schema import (
     DAY_PREFIX,
     EVENT_COLUMNS,
@@ -23,25 +32,13 @@ from twinbus.ledger.schema import (
     POLL,
     RECEIVE,
     SEND,
-    SYPHON,
+    SETTLE,
 )
 from twinbus.pairing.rules.naming import MIDDLE
 from twinbus.spark.reports.files import Days, LedgerFiles, find_files
 
-SEND_PRIMARY, SEND_BACKLOG = "send to primary", "send to backlog"
-RECEIVE_PRIMARY, RECEIVE_BACKLOG = "receive from primary", "receive from backlog"
-BRING_HOME, PINGS, POLLS, OTHER = "bring home", "ping", "empty poll", "other"
-# In the order of tables and pictures.
-STAGES = (
-    SEND_PRIMARY,
-    RECEIVE_PRIMARY,
-    SEND_BACKLOG,
-    RECEIVE_BACKLOG,
-    BRING_HOME,
-    PINGS,
-    POLLS,
-    OTHER,
-)
+# What belongs to no stage: renewals, schedules, peeks and administration.
+OTHER = "other"
 
 _TYPES = {"time": "timestamp", "string": "string", "int32": "int", "int64": "bigint"}
 _MARK = f"/{MIDDLE}/"
@@ -131,17 +128,17 @@ def primary_of(namespace: Column, entity: Column) -> Column:
     return F.when(is_backlog(entity), path).otherwise(label_of(namespace))
 
 
-def stage_of(entity: Column, operation: Column, source: Column) -> Column:
+def stage_of(entity: Column, operation: Column) -> Column:
     """Which stage of a message's way an operation belongs to."""
     backlog = is_backlog(entity)
     send, receive = operation == SEND, operation == RECEIVE
     return (
-        F.when(send & backlog, SEND_BACKLOG)
-        .when(send & (source == SYPHON), BRING_HOME)
-        .when(send, SEND_PRIMARY)
-        .when(receive & backlog, RECEIVE_BACKLOG)
-        .when(receive, RECEIVE_PRIMARY)
+        F.when(send & backlog, TO_BACKLOG)
+        .when(send, TO_PRIMARY)
+        .when(receive & backlog, FROM_BACKLOG)
+        .when(receive, FROM_PRIMARY)
         .when(operation == PING, PINGS)
         .when(operation == POLL, POLLS)
+        .when(operation == SETTLE, SETTLEMENTS)
         .otherwise(OTHER)
     )

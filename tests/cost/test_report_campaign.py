@@ -1,0 +1,47 @@
+"""A report on a cluster of several machines is that of one machine, row by row."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.spark.syphon_drain import standalone
+from twinbus.ledger.synthetic.traffic import SyntheticPlan
+from twinbus.ledger.synthetic.writing import write_synthetic
+
+pytestmark = pytest.mark.campaign
+
+PLAN = SyntheticPlan(rows=1_000_000, days=60, entities=300)
+
+
+def reported(ledger: Path, kept: Path, master: str) -> Any:
+    options = ["--ledger", str(ledger), "--parquet", str(kept), "--master", master]
+    command = [sys.executable, "-m", "twinbus.cli.main", "cost", "report", *options]
+    settings = ["--conf", "spark.executor.memory=512m", "--json"]
+    done = subprocess.run(
+        [*command, *settings],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_standalone_cluster_gives_the_same_answer(tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger"
+    write_synthetic(PLAN, ledger)
+    here = reported(ledger, tmp_path / "here", "local[2]")
+
+    with standalone(tmp_path / "cluster", workers=2) as address:
+        there = reported(ledger, tmp_path / "there", address)
+
+    assert len(here["outages"]) == PLAN.outages
+    assert there == here
