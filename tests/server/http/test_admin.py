@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.server.http.admin_site import ROOT, AdminSite, Answer, local
-from twinbus import limits
+from twinbus import __version__, limits
 from twinbus.errors import TwinbusError
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
@@ -478,3 +478,37 @@ async def test_a_topic_counts_filters_in_the_newest_version_alone(
 
     assert new.values["SqlFilterCount"] == new.values["CorrelationFilterCount"] == "1"
     assert "SqlFilterCount" not in old.values
+
+
+# -- the namespace itself --------------------------------------------------------------
+
+
+async def test_the_root_lists_queues_and_topics(site: AdminSite) -> None:
+    await site.put("/events/subscriptions/all", "SubscriptionDescription")
+
+    answer = await site.get("/")
+
+    assert (answer.status, answer.headers["content-type"]) == (200, FEED_TYPE)
+    assert answer.titles == ["events", "other"]
+    assert [local(e[-1][0].tag) for e in answer.entries] == [
+        *("TopicDescription", "QueueDescription")
+    ]
+
+
+async def test_a_stranger_sees_a_page_and_no_entities(site: AdminSite) -> None:
+    await site.put("/orders", "QueueDescription")
+    browser = "text/html,application/xhtml+xml,*/*;q=0.8"
+
+    page = await site.ask("GET", "/", authorization=None, accept=browser)
+    feed = await site.ask("GET", "/", authorization=None)
+    below = await site.ask("GET", "/orders", authorization=None, accept=browser)
+    no_host = await site.ask("GET", "/", authorization=None, host="a b")
+
+    assert (page.status, feed.status) == (200, 200)
+    assert page.headers["content-type"].startswith("text/html")
+    assert f"<h1>twinbus {__version__}</h1>" in page.text
+    assert 'href="/health"' in page.text
+    assert "orders" not in page.text + feed.text
+    assert feed.tree.findtext(f"{{{ATOM}}}title") == "Publicly Listed Services"
+    assert feed.entries == []
+    assert (below.status, no_host.status) == (401, 400)

@@ -33,6 +33,7 @@ from twinbus.server.http.admin.entries import (
     namespace_entry,
     rule_entry,
 )
+from twinbus.server.http.admin.front import NOTHING_LISTED
 from twinbus.server.http.admin.request import (
     AdminReply,
     AdminRequest,
@@ -49,9 +50,12 @@ from twinbus.server.http.admin.xml import (
 )
 from twinbus.server.http.route import MethodNotAllowed, PreconditionFailed
 
-# What a missing entity is answered with: clients find no entry in it.
-_NOTHING_LISTED = "Publicly Listed Services"
-
+# The kinds of entities in the lists of the namespace.
+_LISTED = {
+    TargetKind.RESOURCES: ("queue", "topic"),
+    TargetKind.QUEUES: ("queue",),
+    TargetKind.TOPICS: ("topic",),
+}
 _TYPES: dict[str, type[QueueDescription | TopicDescription]] = {
     "queue": QueueDescription,
     "topic": TopicDescription,
@@ -110,7 +114,8 @@ def _get(namespace: Namespace, request: AdminRequest, now_ms: int) -> AdminReply
     rule = entity.rules.get((target.rule or "").lower()) if entity else None
     if entity is not None and rule is not None:
         return _entry(200, rule_entry(namespace, request, entity, rule.description))
-    body = write_feed(_NOTHING_LISTED, request.url, now_ms, [], None)
+    # What a missing entity is answered with.
+    body = write_feed(NOTHING_LISTED, request.url, now_ms, [], None)
     return AdminReply(200, body, FEED_TYPE)
 
 
@@ -143,9 +148,9 @@ def _entities(namespace: Namespace, request: AdminRequest) -> list[Entity]:
     if target.kind is TargetKind.SUBSCRIPTIONS:
         found = list(_topic(namespace, target.entity).subscriptions.values())
     else:
-        wanted = "queue" if target.kind is TargetKind.QUEUES else "topic"
+        wanted = _LISTED[target.kind]
         everything = namespace.shards.entities()
-        found = [entity for entity in everything if entity.kind == wanted]
+        found = [entity for entity in everything if entity.kind in wanted]
     shards = namespace.shards
     found = [one for one in found if request.wanted(facts_of(shards, one))]
     return sorted(found, key=lambda entity: entity.key)

@@ -32,6 +32,7 @@ class TargetKind(enum.Enum):
     """What a path names; the value is how an error calls it."""
 
     NAMESPACE = "namespace"
+    RESOURCES = "queues and topics"
     QUEUES = "queues"
     TOPICS = "topics"
     ENTITY = "queue or topic"
@@ -47,7 +48,13 @@ class TargetKind(enum.Enum):
 
 
 _LISTS = frozenset(
-    {TargetKind.QUEUES, TargetKind.TOPICS, TargetKind.SUBSCRIPTIONS, TargetKind.RULES}
+    {
+        TargetKind.RESOURCES,
+        TargetKind.QUEUES,
+        TargetKind.TOPICS,
+        TargetKind.SUBSCRIPTIONS,
+        TargetKind.RULES,
+    }
 )
 
 _FIXED = {
@@ -102,6 +109,8 @@ def parse_target(raw_path: str) -> AdminTarget:
         raise ArgumentError("The path of the request is not UTF-8.") from None
     spelled = raw_path.removeprefix("/").removesuffix("/")
     path = path.removeprefix("/").removesuffix("/")
+    if raw_path == "/":
+        return AdminTarget(TargetKind.RESOURCES, "")
     segments = path.split("/")
     if "" in segments:
         raise ArgumentError("The path of the request has an empty segment.")

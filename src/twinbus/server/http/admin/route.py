@@ -24,6 +24,7 @@ from twinbus.server.broker.directory.placement import host_for_new, host_of
 from twinbus.server.http import route
 from twinbus.server.http.admin.descriptions import STRICT_VERSION
 from twinbus.server.http.admin.filters import Filter, parse_filter
+from twinbus.server.http.admin.front import front, is_for_strangers
 from twinbus.server.http.admin.operations import Administer
 from twinbus.server.http.admin.request import (
     AdminReply,
@@ -79,7 +80,8 @@ def admin_route(port: NamespacePort) -> Route:
     """Takes every path that the other routes leave; it must be the last."""
 
     async def answer(request: Request) -> Response:
-        return await AdminExchange(port, request).run()
+        exchange = AdminExchange(port, request)
+        return exchange.front() if is_for_strangers(request) else await exchange.run()
 
     return Route("/{path:path}", answer, methods=["GET", "PUT", "DELETE"])
 
@@ -105,6 +107,15 @@ class AdminExchange(Exchange):
         self._method = request.method
         # Known when the path is read.
         self._target: AdminTarget | None = None
+
+    def front(self) -> Response:
+        """Answer a stranger who asks for no more than the namespace."""
+        try:
+            route.check_authority(self.authority)
+        except TwinbusError as error:
+            return self.refusal(error)
+        url = f"{self.request.scope['scheme']}://{self.authority}/"
+        return front(self.request, url, self.host.clock.now().wall_ms)
 
     def asked(self) -> Asked:
         """Read the path, which may be none of an entity."""
