@@ -255,9 +255,12 @@ def use_http(server: Server, found: Findings, keys: dict[str, str]) -> None:
     query = urllib.parse.quote(good, safe="")
     status, text = ask(server, "GET", f"/orders?token={query}")
     found.hear("GET with a token in the URL", text)
-    for path in ("/health", "/metrics", "/", "/nowhere"):
+    for path in ("/health", "/metrics", "/nowhere"):
         found.hear(f"GET {path}", ask(server, "GET", path)[1])
         found.hear(f"GET {path}, good", ask(server, "GET", path, Authorization=good)[1])
+    # With Manage it lists entities with their keys, as other lists do.
+    found.hear("GET /", ask(server, "GET", "/")[1])
+    found.hear("GET /, narrow", ask(server, "GET", "/", Authorization=bad["narrow"])[1])
 
 
 def keep_up(server: Server, found: Findings, keys: dict[str, str]) -> None:
