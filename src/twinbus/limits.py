@@ -415,8 +415,10 @@ PENDING_BYTES_MAX = 4 * 1024 * 1024
 # or what takes the time of so many. Each of the three is about 10 ms. What is left over
 # goes on in the next turn.
 TURN_WORK_MAX = 1500
-# A client whose last command took so much lets others pass in every second turn.
+# A client whose last command took so much lets others go on before its next one: for
+# half of the time of that turn, and this at most.
 COSTLY_WORK = TURN_WORK_MAX // 2
+COSTLY_PAUSE_SECONDS_MAX = 0.025
 FILTER_STEPS_PER_ROW = 64
 # A message that is written alone: a statement of its own, and for the first one in a
 # container also a page that the commit writes.

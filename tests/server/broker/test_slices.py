@@ -490,34 +490,49 @@ def _waiting(*submissions: Submission) -> Waiting:
     return waiting
 
 
-def test_a_costly_command_waits_in_every_second_turn() -> None:
+def test_a_costly_command_waits_while_others_go_on() -> None:
     costly, calm = _Client(), _Client()
     waiting = _waiting(_submitted(costly, "costly"), _submitted(calm, "calm"))
-    taken = waiting.take()
-    waiting.note(taken, _outcome(limits.COSTLY_WORK, 1))
+    taken = waiting.take(now=10.0)
+    waiting.note(taken, _outcome(limits.COSTLY_WORK, 1), begun=10.0, now=10.04)
+
+    # For half of the time that its turn took.
     waiting.put_back(taken)
+    assert waiting.pause_seconds(10.041) == 0
+    assert _names(waiting.take(now=10.041)) == ["calm"]
+    assert waiting.is_quick
+    assert waiting.pause_seconds(10.041) == pytest.approx(0.019)
+    waiting.add(_submitted(calm, "calm again"))
+    assert _names(waiting.take(now=10.045)) == ["calm again"]
+    waiting.add(_submitted(calm, "calm once more"))
+    assert waiting.pause_seconds(10.06) == 0
+    assert _names(waiting.take(now=10.06)) == ["costly", "calm once more"]
+    assert not waiting.is_quick
 
-    turns = []
-    for _ in range(4):
-        taken = waiting.take()
-        turns.append(_names(taken))
-        waiting.put_back(taken)
 
-    assert turns == [["calm"], ["calm", "costly"], ["calm"], ["calm", "costly"]]
-
-
-def test_a_costly_client_alone_has_every_turn() -> None:
+def test_a_pause_has_an_end() -> None:
     costly = _Client()
-    costly.costly = True
-    waiting = _waiting(_submitted(costly, "first"), _submitted(costly, "second"))
+    waiting = _waiting(_submitted(costly, "costly"), _submitted(None, "other"))
+    taken = waiting.take(now=1.0)
 
-    turns = []
-    for _ in range(3):
-        taken = waiting.take()
-        turns.append(_names(taken))
-        waiting.put_back(taken)
+    waiting.note(taken, _outcome(limits.COSTLY_WORK, 1), begun=1.0, now=9.0)
+    waiting.add(_submitted(costly, "costly"))
 
-    assert turns == [["first", "second"]] * 3
+    pause = waiting.pause_seconds(9.0)
+    assert pause == pytest.approx(limits.COSTLY_PAUSE_SECONDS_MAX)
+
+
+def test_a_costly_client_alone_does_not_wait() -> None:
+    costly = _Client()
+    waiting = _waiting(_submitted(costly, "first"))
+    taken = waiting.take(now=1.0)
+
+    waiting.note(taken, _outcome(limits.COSTLY_WORK), begun=1.0, now=1.05)
+    waiting.add(_submitted(costly, "second"))
+
+    assert costly.costly
+    assert waiting.pause_seconds(1.05) == 0
+    assert _names(waiting.take(now=1.05)) == ["second"]
 
 
 def test_a_client_is_no_longer_costly_after_a_cheap_command() -> None:
@@ -525,33 +540,32 @@ def test_a_client_is_no_longer_costly_after_a_cheap_command() -> None:
     client.costly = True
     waiting = _waiting(_submitted(client, "cheap"))
 
-    waiting.note(waiting.take(), _outcome(1))
+    waiting.note(waiting.take(now=1.0), _outcome(1), begun=1.0, now=1.001)
 
     assert client.costly is False
 
 
-def test_what_time_left_over_waits_in_every_second_turn() -> None:
-    waiting = Waiting()
-    waiting.note(waiting.take(), _outcome(tick_again=True))
+def test_what_time_left_over_waits_while_others_go_on() -> None:
+    waiting = _waiting(_submitted(None, "calm"))
+    taken = waiting.take(now=1.0)
+    waiting.note(taken, _outcome(1, tick_again=True), begun=1.0, now=1.02)
 
-    quick = []
-    for _ in range(4):
-        waiting.add(_submitted(_Client(), "calm"))
-        taken = waiting.take()
-        quick.append(waiting.is_quick)
-        waiting.note(taken, _outcome(1, tick_again=not waiting.is_quick))
-
-    assert quick == [True, False, True, False]
+    assert waiting.pause_seconds(1.02) == pytest.approx(0.01)
+    waiting.add(_submitted(None, "calm"))
+    waiting.take(now=1.02)
+    assert waiting.is_quick
+    waiting.take(now=1.03)
+    assert not waiting.is_quick
 
 
 def test_bytes_that_wait_are_counted_for_commands_that_are_left_out() -> None:
     costly = _Client()
-    costly.costly = True
-    waiting = _waiting(
-        Submission(lambda _namespace, _turn: None, UNHEARD, 100, costly),
-        Submission(lambda _namespace, _turn: None, UNHEARD, 10, None),
-    )
+    waiting = _waiting(_submitted(costly, "costly"), _submitted(None, "calm"))
+    taken = waiting.take(now=1.0)
+    waiting.note(taken, _outcome(limits.COSTLY_WORK, 1), begun=1.0, now=1.04)
+    for size_bytes, owner in ((100, costly), (10, None)):
+        waiting.add(Submission(lambda _n, _t: None, UNHEARD, size_bytes, owner))
 
-    waiting.take()
+    waiting.take(now=1.04)
 
     assert waiting.size_bytes == 100

@@ -167,7 +167,8 @@ class Host:
             submission.taken = True
             reply.failed(self.fault)
             return submission
-        if self.faults is not None and (delay := self._delay_seconds(command)):
+        key = command.entity.key if isinstance(command, Send) else ""
+        if self.faults is not None and (delay := self.faults.delay_seconds(key)):
             timer = self._loop.call_later(delay, self.queue, submission)
             self._delayed[submission] = timer
         else:
@@ -186,12 +187,6 @@ class Host:
         self._delayed.pop(submission, None)
         self.pending.add(submission)
         self.wake()
-
-    def _delay_seconds(self, command: Command[Any]) -> float:
-        """How long a rehearsed fault lets a command wait."""
-        assert self.faults is not None
-        key = command.entity.key if isinstance(command, Send) else ""
-        return self.faults.delay_seconds(key)
 
     async def run(self, command: Command[T], size_bytes: int = 0) -> T:
         """Do something in a turn; returns when it is on disk."""
@@ -293,7 +288,14 @@ class Host:
 
     def _start_turn(self) -> None:
         self._scheduled = False
-        if self._turn is None and not self._closing:
+        if self._turn is not None or self._closing:
+            return
+        seconds = self.pending.pause_seconds(self._loop.time())
+        if seconds and not self._to_serve:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_later(seconds, self.wake)
+        else:
             self._turn = self._loop.create_task(self._run_turn())
 
     async def _run_turn(self) -> None:
@@ -328,6 +330,7 @@ class Host:
             self._loop.call_later(limits.TICK_SECONDS_MIN, self.wake)
         else:
             self._recovery.failed_at = ""
+            self.pending.note(submissions, outcome, started, self._loop.time())
             self._hand_out(submissions, outcome)
             self.turn_seconds.observe(self._loop.time() - started)
         if self.fault is not None:
@@ -337,7 +340,7 @@ class Host:
 
     def _collect(self) -> tuple[list[Submission], Work]:
         waited_bytes = self.pending.size_bytes
-        submissions = self.pending.take()
+        submissions = self.pending.take(self._loop.time())
         to_serve, self._to_serve = self._to_serve, {}
         self.load.took(submissions, waited_bytes - self.pending.size_bytes)
         is_due, is_quick = self._tick_due, self.pending.is_quick
@@ -406,7 +409,6 @@ class Host:
         self.namespace.undo_log.clear()
         self.next_tick_ms = outcome.next_tick_ms
         self._tell_quarantined()
-        self.pending.note(submissions, outcome)
         self._put_back(submissions[len(outcome.answers) :])
         for submission, answer in zip(submissions, outcome.answers, strict=False):
             self._answer(submission, answer)

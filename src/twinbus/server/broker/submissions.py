@@ -1,8 +1,8 @@
 """Commands that wait for their turn, who hears of them, and which come first.
 
 Owns the order: one of each client before a second one of any, so that a client with
-many commands lets the others pass. A client with costly commands lets them pass in
-every second turn. Those of one client stay in their order.
+many commands lets the others pass. A client with costly commands lets others go on for
+a while after each of them. Those of one client stay in their order.
 """
 
 from __future__ import annotations
@@ -76,9 +76,10 @@ class Submission:
 class Waiting:
     """The commands that wait, and which of them the next turn takes.
 
-    Costly commands, and what time has left over, are left out of every second turn if
-    there is anything else to do. So another client waits for one of them, and not for
-    a second one in the turn that has its own command.
+    After a turn with a costly command, or with work that time has left over, the next
+    one of these waits for half of the time that the turn took, so that other clients go
+    on: most of them send a command, wait for its answer, and send the next one. Without
+    others it does not wait.
     """
 
     def __init__(self) -> None:
@@ -88,6 +89,10 @@ class Waiting:
         self.is_quick = False
         self._submissions: list[Submission] = []
         self._tick_again = False
+        # When what is costly may go on, by the time of the event loop, and whether
+        # other clients had anything to do since it went on.
+        self._costly_at = 0.0
+        self._others = False
 
     def __iter__(self) -> Iterator[Submission]:
         return iter(self._submissions)
@@ -108,26 +113,53 @@ class Waiting:
         self.size_bytes = 0
         return taken
 
-    def take(self) -> list[Submission]:
+    def pause_seconds(self, now: float) -> float:
+        """How long the next turn is to wait: only what is costly is left for it."""
+        submissions = self._submissions
+        if not submissions and not self._tick_again:
+            return 0.0
+        if not all(_is_costly(each) for each in submissions):
+            return 0.0
+        return max(self._costly_at - now, 0.0)
+
+    def take(self, now: float) -> list[Submission]:
         """Take those that are in the next turn, in their order."""
         waiting = self.take_all()
-        costly = [each for each in waiting if each.owner and each.owner.costly]
-        is_mixed = len(costly) < len(waiting) and (bool(costly) or self._tick_again)
-        self.is_quick = is_mixed and not self.is_quick
+        costly = [each for each in waiting if _is_costly(each)]
+        is_mixed = bool(costly) or self._tick_again
+        self.is_quick = is_mixed and now < self._costly_at
         if self.is_quick and costly:
             self.put_back(costly)
-            waiting = [
-                each for each in waiting if not (each.owner and each.owner.costly)
-            ]
+            waiting = [each for each in waiting if not _is_costly(each)]
         return in_fair_order(waiting)
 
-    def note(self, submissions: Sequence[Submission], outcome: TurnOutcome) -> None:
-        """See what the commands of a turn have cost."""
-        if not self.is_quick:
-            self._tick_again = outcome.tick_again
+    def note(
+        self,
+        submissions: Sequence[Submission],
+        outcome: TurnOutcome,
+        begun: float,
+        now: float,
+    ) -> None:
+        """See what the commands of a turn have cost, which began then and is over."""
+        is_costly = False
         for submission, cost in zip(submissions, outcome.costs, strict=False):
+            if cost >= limits.COSTLY_WORK:
+                is_costly = True
+            else:
+                self._others = True
             if submission.owner is not None:
                 submission.owner.costly = cost >= limits.COSTLY_WORK
+        if self.is_quick:
+            return
+        self._tick_again = outcome.tick_again
+        if (is_costly or outcome.tick_again) and self._others:
+            pause = min((now - begun) / 2, limits.COSTLY_PAUSE_SECONDS_MAX)
+            self._costly_at = now + pause
+            self._others = False
+
+
+def _is_costly(submission: Submission) -> bool:
+    return submission.owner is not None and submission.owner.costly
 
 
 def in_fair_order(waiting: Sequence[Submission]) -> list[Submission]:
