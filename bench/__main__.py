@@ -22,6 +22,7 @@ from bench.machine import machine
 from bench.pairing import pairing
 from bench.plan import Plan
 from bench.proton import proton
+from bench.reports import reports
 from bench.sdk import sdk
 from bench.shards import shards
 from bench.syphon import syphon
@@ -40,6 +41,7 @@ WORKLOADS: dict[str, Sequence[Workload]] = {
     "client": (clients,),
     "pairing": (pairing,),
     "syphon": (syphon,),
+    "reports": (reports,),
     "attacks": (attacks,),
     "throttling": (throttling,),
 }

@@ -30,6 +30,9 @@ class Plan:
     # Of one drain, over ten backlog queues.
     syphon_messages: int = 100_000
 
+    # Rows of the ledgers that are reported.
+    report_rows: tuple[int, ...] = (10_000_000, 30_000_000, 100_000_000)
+
     # How long each attack is, and the messages of a queue that is purged or deleted.
     attack_seconds: float = 12
     attack_messages: int = 300_000
@@ -58,6 +61,7 @@ class Plan:
             pairing_messages=100,
             pairing_parts=2,
             syphon_messages=1_000,
+            report_rows=(60_000, 120_000),
             attack_seconds=0.5,
             attack_messages=1_000,
             attack_scale=0.02,

@@ -21,7 +21,8 @@ from typing import Any
 from bench.target import QUEUE, Target
 from twinbus.core.sas import format_connection_string, parse_connection_string
 
-_ANSWER_SECONDS_MAX = 300.0
+# A report of 100 million rows takes minutes, and more on a busy machine.
+_ANSWER_SECONDS_MAX = 1800.0
 _STOP_SECONDS_MAX = 30.0
 NAMESPACE = "contoso"
 # A million messages of 1 KiB are more than a queue takes by default.

@@ -72,6 +72,12 @@ FIGURES = {
         "pump_per_second",
         "pump_cpu_us_primary",
     ),
+    "reports": (
+        "report_vs_duckdb",
+        "report_spark_120000_rows_per_second",
+        "report_spark_120000_peak_mib",
+        "report_growth_vs_linear",
+    ),
     "attacks": (
         "attack_none_longest_ms",
         "attack_attaches_longest_ms",
@@ -113,7 +119,7 @@ def test_every_workload_is_tried() -> None:
 # Several Spark sessions start and drain, and each attack and number of shards has a
 # server of its own: too long for every run of the tests.
 LONG = dict.fromkeys(
-    ("shards", "syphon", "attacks", "throttling"), pytest.mark.campaign
+    ("shards", "syphon", "reports", "attacks", "throttling"), pytest.mark.campaign
 )
 
 

@@ -17,7 +17,7 @@ from twinbus.ledger.synthetic.writing import write_synthetic
 
 pytestmark = pytest.mark.campaign
 
-PLAN = SyntheticPlan(rows=1_000_000, days=60, entities=300)
+PLAN = SyntheticPlan(rows=200_000, days=20, entities=200)
 
 
 def reported(ledger: Path, kept: Path, master: str) -> Any:
