@@ -856,6 +856,10 @@ CLI_LISTED_MESSAGES = 10_000
 CLI_SHOWN_MESSAGES = 10
 # How often `--watch` looks: often enough to see work move, seldom enough to read it.
 CLI_WATCH_SECONDS = 2.0
+# A backlog that `syphon --until-empty` drains inside its process, at 2,500 messages a
+# second in less than a minute. Spark takes 10 to 40 seconds to start; for more it is
+# worth that, since it uses all processors and has receipts if it is killed.
+SYPHON_APPLICATION_MESSAGES_MAX = 100_000
 # How often a running syphon is looked at, and how often a line is printed without a
 # terminal; rates are over the third.
 CLI_LOOK_SECONDS = 0.5

@@ -32,6 +32,7 @@ from tests.spark.syphon_pair import (
     judged,
     serving,
 )
+from twinbus.cli.pair.syphon_engine import EngineChoice, SyphonEngine, by_size
 
 _SECONDS_MAX = 90
 # Nothing listens there.
@@ -185,6 +186,63 @@ def test_it_drains_says_how_and_gives_nothing_away(site: Site) -> None:
 # -- without Spark -------------------------------------------------------------------
 
 
+def test_a_small_backlog_is_drained_in_this_process(tmp_path: Path, run: Run) -> None:
+    with inside(tmp_path, Shape()) as pair:
+        expected = filled(pair, 90, seed=10)
+        done = run(
+            *("syphon", "--primary", pair.primary.connection_string),
+            *("--secondary", pair.secondary.connection_string),
+            *("--primary-name", PRIMARY, "--until-empty", "--json"),
+        )
+        home = judged(pair, expected)
+
+    assert done.code == 0, done.err
+    assert "Engine application: 90 messages are not more than 100000." in done.err
+    last = json.loads(done.out.splitlines()[-1])
+    assert (last["ended"], last["moved"], last["depth"]) == ("drained", 90, 0)
+    assert last["ui"] is None
+    assert home.duplicates() == 0
+
+
+@pytest.mark.timeout(_SECONDS_MAX)
+def test_the_application_engine_runs_on_until_it_is_interrupted(site: Site) -> None:
+    expected = filled(site.pair, 600, seed=11)
+    command = [sys.executable, "-m", "twinbus.cli.main", "syphon"]
+    command += [*site.args[:-2], "--engine", "application", "--json"]
+    errors = site.folder / "errors"
+    with (
+        errors.open("w") as stderr,
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=stderr, text=True
+        ) as process,
+    ):
+        assert process.stdout is not None
+        moved = 0
+        while moved < 600:
+            moved = json.loads(process.stdout.readline())["moved"]
+        process.send_signal(signal.SIGINT)
+        last = json.loads(process.stdout.read().splitlines()[-1])
+
+    assert process.returncode == 0, errors.read_text()
+    assert "Engine application: --engine says so." in errors.read_text()
+    assert (last["ended"], last["moved"], last["depth"]) == ("stopped", 600, 0)
+    assert judged(site.pair, expected).duplicates() == 0
+
+
+def test_the_engine_follows_the_options_and_then_the_size() -> None:
+    on_cluster = EngineChoice(None, until_empty=True, for_spark={"--master": "yarn"})
+    running_on = EngineChoice(None, until_empty=False)
+    drains = EngineChoice(None, until_empty=True, for_spark={"--master": None})
+
+    assert on_cluster.by_options() == (SyphonEngine.SPARK, "--master is for Spark")
+    assert running_on.by_options() == (
+        *(SyphonEngine.SPARK, "without --until-empty it runs on"),
+    )
+    assert drains.by_options() is None
+    assert by_size(100_001)[0] is SyphonEngine.SPARK
+    assert by_size(100_000)[0] is SyphonEngine.APPLICATION
+
+
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[object, ...]]:
     """Options for a pair inside this process, with a backlog of 90 messages."""
@@ -272,6 +330,8 @@ def test_a_dry_run_says_what_the_drain_costs_at_most(
         (("--secondary", "x=y"), "twinbus: --secondary: ", 2),
         (("--ca-file", "/nowhere"), "cannot be read", 2),
         (("--conf", "what"), "NAME=VALUE", 2),
+        (("--engine", "application", "--conf", "a=b"), "twinbus: --conf is for", 2),
+        (("--engine", "application", "--master", "yarn"), "or give --engine", 2),
         (("--prices", "mine.yaml"), "twinbus: --prices needs --dry-run", 2),
         (("--master", "spark://x:1"), "twinbus: --journal is missing", 2),
         (("--master", "spark://127.0.0.1:9", *JOURNAL), "does not answer", 2),

@@ -1,8 +1,9 @@
 """`twinbus syphon`: move the backlog of a pair of namespaces to the primary.
 
 Owns the command's options, the Spark session and what is shown while the job runs. The
-job itself is `spark/syphon_job/`. Everything that can be wrong is said before Spark
-starts. Ctrl-C lets the tasks finish the chunk in hand; a second one does not wait.
+job itself is `spark/syphon_job/`, or `syphon_application.py`; `syphon_engine.py`
+chooses. Everything that can be wrong is said before Spark starts. Ctrl-C lets the tasks
+finish the chunk in hand; a second one does not wait.
 
 Exit code 1 also says that an `--until-empty` was stopped before the end.
 """
@@ -18,7 +19,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,6 +28,12 @@ import typer
 from twinbus import limits
 from twinbus.cli.output import Json, pairs, progress, show, show_all
 from twinbus.cli.pair.options import CaFile, PrimaryName, PrimaryText, SecondaryText
+from twinbus.cli.pair.syphon_engine import (
+    EngineChoice,
+    EngineName,
+    SyphonEngine,
+    by_size,
+)
 from twinbus.cli.secret import read_secret
 from twinbus.cli.spark_session import JAVA_OPTIONS, first_line, spark_session
 from twinbus.cost.prices import PriceBook, load_prices
@@ -42,6 +49,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
+_LOCAL = "local[2,4]"
 _COLUMNS = ("index", "destination", "messages", "bytes", "operations", "fate")
 # What the options of the Spark job are called here.
 _OPTIONS = {
@@ -65,7 +73,10 @@ class SyphonFailed(TwinbusError):
 
 
 Master = Annotated[
-    str, typer.Option(help="Where Spark runs: local[2,4], spark://..., sc://..., yarn.")
+    str | None,
+    typer.Option(
+        help=f"Where Spark runs: spark://..., sc://..., yarn; otherwise {_LOCAL}, here."
+    ),
 ]
 UntilEmpty = Annotated[bool, typer.Option("--until-empty", help="Drain and exit.")]
 DryRun = Annotated[
@@ -121,7 +132,8 @@ MetricsPort = Annotated[
 def syphon(
     primary: PrimaryText,
     secondary: SecondaryText,
-    master: Master = "local[2,4]",
+    engine: EngineName = None,
+    master: Master = None,
     until_empty: UntilEmpty = False,
     dry_run: DryRun = False,
     journal: JournalPlace = None,
@@ -139,7 +151,7 @@ def syphon(
     prices: Prices = None,
     as_json: Json = False,
 ) -> None:
-    """Move the backlog to the primary, on Spark."""
+    """Move the backlog to the primary, on Spark or inside this process."""
     if prices is not None and not dry_run:
         raise ConfigError("--prices needs --dry-run: without it nothing is priced.")
     book = load_prices(prices) if dry_run else None
@@ -157,24 +169,110 @@ def syphon(
         "ttl": ttl,
         "ledger": ledger,
     }
-    from twinbus.spark.environment import check_environment
-
-    check_environment(java=not (dry_run or master.startswith("sc:")))
-    from twinbus.spark.syphon_job.job import check, start
-
-    job, given = _prepare(options, master)
-    indexes = asyncio.run(check(job))
+    for_spark: dict[str, object] = {
+        "--master": master,
+        "--journal": journal,
+        "--checkpoint": checkpoint,
+        "--task-seconds": task_seconds,
+        "--max-per-batch": max_per_batch,
+        "--no-order": no_order,
+        "--conf": conf,
+        "--metrics-port": metrics_port is not None,
+    }
+    choice = EngineChoice(engine, until_empty, for_spark)
     if book is not None:
+        choice.by_options()
+        job, _, indexes = _checked(options, master or _LOCAL)
         _dry_run(job, indexes, book, as_json)
         return
-    spark = _session(master, dict(pairs("--conf", conf)))
-    try:
-        if metrics_port is not None:
-            _serve_metrics(spark, metrics_port)
-        run = start(spark, job, given, until_empty=until_empty)
-        _follow(run, _Screen(spark, as_json), until_empty)
-    finally:
-        spark.stop()
+    drain = _Drain(options, master or _LOCAL, until_empty, as_json)
+    drain.run(choice, conf, metrics_port)
+
+
+@dataclass(frozen=True, slots=True)
+class _Drain:
+    """What is to be drained, and how it is shown."""
+
+    options: dict[str, object]
+    master: str
+    until_empty: bool
+    as_json: bool
+
+    def run(
+        self, choice: EngineChoice, conf: list[str] | None, metrics_port: int | None
+    ) -> None:
+        """Drain with the engine that was chosen."""
+        chosen = choice.by_options()
+        if chosen is not None and chosen[0] is SyphonEngine.SPARK:
+            _check_spark(self.master)
+        job, given, indexes = _checked(self.options, self.master)
+        engine, why = chosen or _by_size(job, indexes, self.master)
+        said = f"Engine {engine.value}: {why}."
+        if engine is SyphonEngine.APPLICATION:
+            screen = _Screen(None, self.as_json, said)
+            _drain_here(job, indexes, self.until_empty, screen)
+            return
+        from twinbus.spark.syphon_job.job import start
+
+        spark = _session(self.master, dict(pairs("--conf", conf)))
+        try:
+            if metrics_port is not None:
+                _serve_metrics(spark, metrics_port)
+            run = start(spark, job, given, until_empty=self.until_empty)
+            screen = _Screen(_ui_of(spark), self.as_json, said)
+            _follow(run, screen, self.until_empty)
+        finally:
+            spark.stop()
+
+
+def _checked(
+    options: dict[str, object], master: str
+) -> tuple[SyphonJob, Options, list[int]]:
+    """The job, and the backlog queues that there are."""
+    from twinbus.spark.syphon_job.job import check
+
+    job, given = _prepare(options, master)
+    return job, given, asyncio.run(check(job))
+
+
+def _check_spark(master: str) -> None:
+    from twinbus.spark.environment import check_environment
+
+    check_environment(java=not master.startswith("sc:"))
+
+
+def _by_size(
+    job: SyphonJob, indexes: list[int], master: str
+) -> tuple[SyphonEngine, str]:
+    """What suits the backlog; without Spark it is drained here, whatever its size."""
+    from twinbus.cli.pair.syphon_application import depth_of
+
+    engine, why = by_size(asyncio.run(depth_of(job, indexes)))
+    if engine is SyphonEngine.SPARK:
+        try:
+            _check_spark(master)
+        except ConfigError as error:
+            return SyphonEngine.APPLICATION, f"{why}, but {error.text.rstrip('.')}"
+    return engine, why
+
+
+def _drain_here(
+    job: SyphonJob, indexes: list[int], until_empty: bool, screen: _Screen
+) -> None:
+    from twinbus.cli.pair.syphon_application import ApplicationSyphon
+
+    syphon = ApplicationSyphon(job, indexes, until_empty=until_empty)
+    interrupts = _Interrupts()
+    with interrupts.counted(), screen.opened():
+        shot, ended = asyncio.run(
+            syphon.run(
+                lambda found: screen.show(found, time.time()),
+                lambda: interrupts.count > 0,
+            )
+        )
+    screen.end(shot, "drained" if ended else "stopped")
+    if until_empty and not ended and shot.depth:
+        raise SyphonFailed("Stopped before the backlog was empty.")
 
 
 def _prepare(options: dict[str, object], master: str) -> tuple[SyphonJob, Options]:
@@ -250,10 +348,10 @@ def _ui_of(spark: SparkSession) -> str | None:
 class _Screen:
     """Where snapshots go: a table that changes, lines, or JSON."""
 
-    def __init__(self, spark: SparkSession, as_json: bool) -> None:
-        self._ui = _ui_of(spark)
+    def __init__(self, ui: str | None, as_json: bool, engine: str) -> None:
+        self._ui = ui
         self._as_json = as_json
-        self._note = f"Spark UI {self._ui}" if self._ui else ""
+        self._note = f"{engine} Spark UI {ui}" if ui else engine
         self._live: Any = None
         self._printed_at = 0.0
         self._printed = (-1, 0, 0, 0)
@@ -261,8 +359,7 @@ class _Screen:
     @contextmanager
     def opened(self) -> Iterator[None]:
         if self._as_json or not sys.stderr.isatty():
-            if not self._as_json and self._ui:
-                print(self._note, file=sys.stderr)
+            print(self._note, file=sys.stderr)
             yield
             return
         from rich.console import Console

@@ -1,4 +1,4 @@
-"""What `twinbus syphon` shows while it runs: numbers out of the tasks' reports.
+"""What `twinbus syphon` shows while it runs: numbers out of reports, or of pumps.
 
 Owns the adding up of ended and running tasks, rates and the time that is left. The
 reports are read before the totals: an epoch that moves from one to the other in between
@@ -9,15 +9,17 @@ looks.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from twinbus import limits
-from twinbus.pairing.status import PumpCounts
+from twinbus.pairing.status import PumpCounts, total
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from twinbus.pairing.pump.pump import Pump
     from twinbus.spark.syphon_job.reports import Report, Reports
 
 
@@ -73,8 +75,7 @@ class ReportWatch:
 
     def __init__(self, reports: Reports) -> None:
         self._reports = reports
-        # When, and how many each queue had moved.
-        self._past: deque[tuple[float, dict[int, int]]] = deque()
+        self._rates = _Rates()
 
     def look(self, now: float) -> Snapshot:
         """How it stands now; `now` is in seconds since the epoch."""
@@ -99,11 +100,46 @@ class ReportWatch:
                 _line(queue.index, queue.queue, queue.depth, queue.counts)
             )
             shot.queues[-1].trouble = mine[-1].trouble if mine else None
-        self._rate(shot, now)
+        self._rates.fill_in(shot, now)
         _sum_up(shot, everything)
         return shot
 
-    def _rate(self, shot: Snapshot, now: float) -> None:
+
+class PumpWatch:
+    """Looks at the pumps of this process again and again."""
+
+    def __init__(self, pumps: Mapping[int, Pump], depths: Mapping[int, int]) -> None:
+        self._pumps = pumps
+        self._before = depths
+        # Set when the queues were counted anew; before that it is reckoned.
+        self.depths: Mapping[int, int] | None = None
+        self._rates = _Rates()
+
+    def look(self, now: float) -> Snapshot:
+        """How it stands now; `now` is in seconds since the epoch."""
+        shot = Snapshot(working=True)
+        for index, pump in self._pumps.items():
+            counts = pump.counts
+            dead = sum(counts.dead_lettered.values())
+            gone = counts.moved + counts.skipped + counts.pings + dead
+            depth = max(self._before[index] - gone, 0)
+            if self.depths is not None:
+                depth = self.depths[index]
+            shot.queues.append(_line(index, pump.queue_path, depth, counts))
+        self._rates.fill_in(shot, now)
+        _sum_up(shot, total(pump.counts for pump in self._pumps.values()))
+        return shot
+
+
+class _Rates:
+    """How many messages each queue moves in a second, on average."""
+
+    def __init__(self) -> None:
+        # When, and how many each queue had moved.
+        self._past: deque[tuple[float, dict[int, int]]] = deque()
+
+    def fill_in(self, shot: Snapshot, now: float) -> None:
+        """Give each queue its rate."""
         moved = {line.index: line.moved for line in shot.queues}
         self._past.append((now, moved))
         while len(self._past) > 2 and now - self._past[0][0] > limits.CLI_RATE_SECONDS:
