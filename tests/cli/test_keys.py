@@ -75,6 +75,48 @@ def test_a_host_that_cannot_be_used_changes_no_key(at: Run, host: str) -> None:
     assert at("keys", "show", "mine").json == before
 
 
+@pytest.mark.parametrize("dev", [True, False])
+def test_both_strings_lead_to_the_server(run: Run, tmp_path: Path, dev: bool) -> None:
+    kinds = ("amqp", "http", "https") if dev else ("amqps", "https")
+    ports = [word for kind in kinds for word in (f"--{kind}-port", "0")]
+    ports += ["--dev"] if dev else ["--host", "127.0.0.1"]
+    data = tmp_path / "data"
+    with (
+        served(data, "--namespace", "contoso", *ports) as server,
+        served(tmp_path / "other", "--namespace", "other", *TLS) as other,
+    ):
+        ready = server.ready["namespaces"]["contoso"]
+        # The authorities of two servers at once, as a pair has them.
+        files = (other.ready["ca_file"], server.ready["ca_file"])
+        trust = [word for file in files for word in ("--ca-file", file)]
+        shown = run("keys", "show", "--data", data, "--json").json
+        for_messages = ("--connection-string", shown["connection_string"])
+        for_entities = ("--connection-string", shown["admin_connection_string"])
+        of_sender = run(
+            *("keys", "create", "sender", "--right", "Send", "--json"),
+            *for_messages,
+            *trust,
+        ).json
+        made = run("queue", "create", "orders", *for_entities, *trust)
+        sent = run("message", "send", "orders", "hello", *for_messages, *trust)
+        sender = ("--connection-string", of_sender["connection_string"])
+        by_sender = run("message", "send", "orders", "hello", *sender, *trust)
+    afterwards = run("keys", "show", "--data", data, "--json").json
+    elsewhere = run(
+        *("keys", "show", "--data", data, "--json", "--host", "bus.example")
+    ).json
+
+    for name in ("connection_string", "admin_connection_string"):
+        assert shown[name].startswith(ready[name].partition(";")[0])
+    assert ("UseDevelopmentEmulator" in shown["connection_string"]) is dev
+    assert f":{ready['https_port']}/" in shown["admin_connection_string"]
+    assert "SharedAccessKey=" not in ready["connection_string"] or dev
+    assert (made.code, sent.code, by_sender.code) == (0, 0, 0), (made, sent, by_sender)
+    assert afterwards == shown
+    port = ready["amqp_port"] or ready["amqps_port"]
+    assert f"sb://bus.example:{port}/" in elsewhere["connection_string"]
+
+
 def test_a_running_server_changes_its_keys_and_forgets_the_old(
     run: Run, tmp_path: Path
 ) -> None:

@@ -5,7 +5,8 @@ Commands about a server are in `server/`, those about what is in a namespace in
 `cost.py` and `cost_view.py`, what a pair costs, and `status.py`, a running namespace on
 one screen. Beside them:
 `top.py` (options before any command), `output.py` (how results are shown),
-`confirm.py` (asks before something is destroyed), `secret.py` (keys in options),
+`confirm.py` (asks before something is destroyed), `secret.py` and `trust.py` (keys and
+authorities in options),
 `offline.py` (a data folder that no server has), `remote.py` (a running server, asked
 over HTTP), `sdk.py` and `administration.py` (a namespace, through the official clients)
 and `watch.py` (look again and again).

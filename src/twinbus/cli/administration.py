@@ -13,12 +13,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from twinbus import limits
 from twinbus.cli.remote import Remote, reach_administration
 from twinbus.cli.sdk import ClientFailed
+from twinbus.cli.trust import CaFiles
 from twinbus.core.sas import Secret, format_connection_string
 from twinbus.errors import ConfigError
 
@@ -43,7 +43,7 @@ _HINTS = {
 
 @contextmanager
 def administered(
-    given: str, url: str | None, ca_file: Path | None
+    given: str, url: str | None, ca_file: CaFiles
 ) -> Iterator[tuple[ServiceBusAdministrationClient, Remote]]:
     """A client for a connection string; its errors come out as `ClientFailed`."""
     try:

@@ -27,8 +27,8 @@ import typer
 
 from twinbus import limits
 from twinbus.cli.output import Json
-from twinbus.cli.pair.options import CaFile
 from twinbus.cli.secret import read_secret
+from twinbus.cli.trust import CaFile, CaFiles, one_file
 from twinbus.client.transport.endpoint import endpoint_of
 from twinbus.core.sas import parse_connection_string
 from twinbus.errors import ConfigError, TwinbusError
@@ -116,7 +116,7 @@ def drill(
 
     if seed is None:
         seed = random.SystemRandom().randrange(limits.DRILL_SEED_MAX)
-    given = _given(primary, secondary, ca_file)
+    given = _given(primary, secondary, one_file(ca_file))
     plan = make_plan(
         Wishes(
             fault,
@@ -190,8 +190,6 @@ def _given(
         return None
     if primary is None or secondary is None:
         raise ConfigError("Give both --primary and --secondary, or neither.")
-    if ca_file is not None and not ca_file.exists():
-        raise ConfigError(f"{ca_file} does not exist. Check --ca-file.")
     first, second = (read_secret(each).reveal() for each in (primary, secondary))
     places = {
         endpoint_of(parse_connection_string(text)).target for text in (first, second)
@@ -201,7 +199,7 @@ def _given(
     return GivenNamespaces(first, second, ca_file)
 
 
-def _again(primary: str | None, secondary: str | None, ca_file: Path | None) -> str:
+def _again(primary: str | None, secondary: str | None, ca_file: CaFiles) -> str:
     """The same options again, without keys."""
     words = {"--primary": primary, "--secondary": secondary}
     shown = [
@@ -209,7 +207,7 @@ def _again(primary: str | None, secondary: str | None, ca_file: Path | None) -> 
         for option, given in words.items()
         if given is not None
     ]
-    return " ".join([*shown, *([f"--ca-file {ca_file}"] if ca_file else [])])
+    return " ".join([*shown, *(f"--ca-file {file}" for file in ca_file or ())])
 
 
 def _carry_out(

@@ -22,8 +22,9 @@ from urllib.parse import urlsplit
 import typer
 
 from twinbus import limits
-from twinbus.cli.sdk import CaFile, ClientFailed
+from twinbus.cli.sdk import ClientFailed
 from twinbus.cli.secret import read_secret
+from twinbus.cli.trust import CaFile, CaFiles, one_file
 from twinbus.client.transport.endpoint import HTTPS_PORT
 from twinbus.clock import SystemClock
 from twinbus.core.sas import Secret, make_token, parse_connection_string
@@ -161,12 +162,12 @@ class Remote:
         )
 
 
-def reach(given: str, url: str | None, ca_file: Path | None) -> Remote:
+def reach(given: str, url: str | None, ca_file: CaFiles) -> Remote:
     """The server that a connection string names, or a URL instead."""
     return _reach(given, url, ca_file, _told)
 
 
-def reach_administration(given: str, url: str | None, ca_file: Path | None) -> Remote:
+def reach_administration(given: str, url: str | None, ca_file: CaFiles) -> Remote:
     """The same for the official administration client, whose strings name HTTPS.
 
     What is not a server of ours, such as Azure, has HTTPS at that port or at 443.
@@ -177,21 +178,20 @@ def reach_administration(given: str, url: str | None, ca_file: Path | None) -> R
 def _reach(
     given: str,
     url: str | None,
-    ca_file: Path | None,
+    ca_file: CaFiles,
     find: Callable[[ConnectionString, Path | None], Address],
 ) -> Remote:
     from twinbus.server.access.port import is_loopback
 
     parsed = parse_connection_string(read_secret(given).reveal())
-    if ca_file is not None and not ca_file.exists():
-        raise ConfigError(f"{ca_file} does not exist. Check --ca-file.")
-    address = find(parsed, ca_file) if url is None else _read_url(url)
+    trusted = one_file(ca_file)
+    address = find(parsed, trusted) if url is None else _read_url(url)
     if address.scheme == "http" and not is_loopback(address.host):
         raise ConfigError(
             f"{address.host} is not this machine, and http sends keys in clear text. "
             "Use https."
         )
-    return Remote(address, parsed, ca_file)
+    return Remote(address, parsed, trusted)
 
 
 def _told_or_usual(parsed: ConnectionString, ca_file: Path | None) -> Address:

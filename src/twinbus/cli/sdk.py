@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from twinbus import limits
 from twinbus.cli.secret import read_secret
+from twinbus.cli.trust import CaFiles, one_file
 from twinbus.client.transport.endpoint import endpoint_of
 from twinbus.core.sas import parse_connection_string
 from twinbus.errors import ConfigError, TwinbusError
@@ -42,10 +42,6 @@ ConnectionText = Annotated[
         help="How to reach the namespace; @FILE and env:NAME keep it secret.",
     ),
 ]
-CaFile = Annotated[
-    Path | None,
-    typer.Option(help="The authority to trust: ca_file of the server's ready line."),
-]
 
 
 class ClientFailed(TwinbusError):
@@ -61,7 +57,7 @@ def authority_of(given: str) -> str:
 
 
 @contextmanager
-def connected(given: str, ca_file: Path | None) -> Iterator[ServiceBusClient]:
+def connected(given: str, ca_file: CaFiles) -> Iterator[ServiceBusClient]:
     """A client for a connection string; its errors come out as `ClientFailed`."""
     try:
         from azure.servicebus import ServiceBusClient
@@ -73,10 +69,9 @@ def connected(given: str, ca_file: Path | None) -> Iterator[ServiceBusClient]:
     secret = read_secret(given)
     parsed = parse_connection_string(secret.reveal())
     options: dict[str, Any] = {"retry_total": limits.CLI_RETRIES_MAX}
-    if ca_file is not None:
-        if not ca_file.exists():
-            raise ConfigError(f"{ca_file} does not exist. Check --ca-file.")
-        options["connection_verify"] = str(ca_file)
+    trusted = one_file(ca_file)
+    if trusted is not None:
+        options["connection_verify"] = str(trusted)
     options = official_keywords(endpoint_of(parsed), options)
     try:
         text = secret.reveal()

@@ -8,6 +8,8 @@ asked, and an old key ends at once.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote, urlsplit
 
@@ -24,8 +26,9 @@ from twinbus.cli.offline import (
 )
 from twinbus.cli.output import Json, show, show_all
 from twinbus.cli.remote import CaFile, Remote, Running, Url, reach
-from twinbus.core.sas import DEV_KEY_NAME, Secret, format_connection_string
+from twinbus.core.sas import DEV_KEY_NAME, Secret
 from twinbus.errors import ConfigError
+from twinbus.server.setup.served_at import ServedAt
 
 if TYPE_CHECKING:
     from twinbus.core.rights import AuthorizationRule
@@ -46,18 +49,20 @@ Secondary = Annotated[
 _HOST = re.compile(r"[\w.:-]+")
 
 
-def _check_host(host: str) -> str:
+def _check_host(host: str | None) -> str | None:
     """Refuse it before a key is changed."""
-    _host_and_port(host)
+    if host is not None:
+        _host_and_port(host)
     return host
 
 
 HostName = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--host",
         callback=_check_host,
-        help="How clients reach the server: HOST or HOST:PORT.",
+        help="How clients reach the server: HOST or HOST:PORT; otherwise as it was "
+        "served last.",
     ),
 ]
 
@@ -93,26 +98,48 @@ def _host_and_port(host: str) -> tuple[str, int | None]:
     return name, port
 
 
-def _shown(rule: AuthorizationRule, host: str) -> dict[str, Any]:
+def _at_folder(folder: Path, host: str | None) -> ServedAt:
+    """Where clients find the namespace of a folder."""
+    return _at_host(ServedAt.remembered(folder) or ServedAt(), host)
+
+
+def _at_remote(remote: Remote, host: str | None) -> ServedAt:
+    """Where clients find a running namespace: where it was found just now."""
+    parsed, address = remote.parsed, remote.address
+    ports = {address.scheme: address.port}
+    if parsed.port is not None:
+        ports["amqp" if parsed.dev else "amqps"] = parsed.port
+    return _at_host(ServedAt(parsed.host, ports, parsed.dev), host)
+
+
+def _at_host(known: ServedAt, host: str | None) -> ServedAt:
+    """The same at the host that was given; a port is that of messages."""
+    if host is None:
+        return known
+    name, port = _host_and_port(host)
+    if port is None or port == known.message_port:
+        return replace(known, host=name)
+    ports = {kind: known.ports[kind] for kind in known.ports if kind == "https"}
+    return ServedAt(name, {**ports, "amqps": port})
+
+
+def _shown(rule: AuthorizationRule, served_at: ServedAt) -> dict[str, Any]:
     from twinbus.core.rights import format_rights
 
-    name, port = _host_and_port(host)
     secondary = rule.secondary_key
     return {
         "name": rule.name,
         "rights": list(format_rights(rule.rights)),
         "primary_key": rule.primary_key.reveal(),
         "secondary_key": secondary.reveal() if secondary else None,
-        "connection_string": format_connection_string(
-            name, port, rule.name, rule.primary_key, dev=False
-        ),
+        **served_at.strings(rule.name, rule.primary_key),
     }
 
 
 @app.command("show")
 def show_one(
     name: Name = DEV_KEY_NAME,
-    host: HostName = "localhost",
+    host: HostName = None,
     data: Data = DATA,
     namespace: NamespaceName = None,
     as_json: Json = False,
@@ -120,8 +147,9 @@ def show_one(
     """Show the keys of a rule and a connection string with them."""
     from twinbus.server.broker.directory.keys import find_rule, read_rules
 
-    rules = read_rules(namespace_folder(data, namespace))
-    show(_shown(find_rule(rules, name), host), as_json)
+    folder = namespace_folder(data, namespace)
+    rule = find_rule(read_rules(folder), name)
+    show(_shown(rule, _at_folder(folder, host)), as_json)
 
 
 @app.command("list")
@@ -143,7 +171,7 @@ def list_all(
 def create(
     name: Name,
     right: Rights,
-    host: HostName = "localhost",
+    host: HostName = None,
     data: Data = DATA,
     namespace: NamespaceName = None,
     connection_string: Running = None,
@@ -160,20 +188,22 @@ def create(
         remote = reach(connection_string, url, ca_file)
         body = {"properties": {"rights": list(format_rights(rights))}}
         remote.ask("PUT", _path(name), body, {"If-None-Match": "*"})
-        show(_shown(_remote_rule(remote, name, "listKeys", None), host), as_json)
+        made = _remote_rule(remote, name, "listKeys", None)
+        show(_shown(made, _at_remote(remote, host)), as_json)
         return
     rule = AuthorizationRule(name, rights, new_key(), new_key())
     with opened(data, namespace, make=True) as (shards, turn):
         wall_ms = turn.now.wall_ms
         shards[0].change_rules(lambda store: add_rule(store, rule, wall_ms), turn)
-    show(_shown(rule, host), as_json)
+        served_at = _at_folder(data / shards[0].name.lower(), host)
+    show(_shown(rule, served_at), as_json)
 
 
 @app.command()
 def regenerate(
     name: Name = DEV_KEY_NAME,
     secondary: Secondary = False,
-    host: HostName = "localhost",
+    host: HostName = None,
     data: Data = DATA,
     namespace: NamespaceName = None,
     connection_string: Running = None,
@@ -192,6 +222,7 @@ def regenerate(
         confirm(f"{what} {remote}", name, yes=yes)
         body = {"keyType": f"{which.title()}Key"}
         rule = _remote_rule(remote, name, "regenerateKeys", body)
+        served_at = _at_remote(remote, host)
     else:
         with opened(data, namespace) as (shards, turn):
             find_rule(shards[0].rules, name)
@@ -201,7 +232,8 @@ def regenerate(
                 lambda store: regenerate_key(store, name, wall_ms, secondary=secondary),
                 turn,
             )
-    show(_shown(rule, host), as_json)
+            served_at = _at_folder(data / shards[0].name.lower(), host)
+    show(_shown(rule, served_at), as_json)
 
 
 @app.command()

@@ -24,7 +24,8 @@ from twinbus.cli.output import (
     show,
     show_all,
 )
-from twinbus.cli.sdk import CaFile, ConnectionText, authority_of, connected
+from twinbus.cli.sdk import ConnectionText, authority_of, connected
+from twinbus.cli.trust import CaFile
 from twinbus.core.durations import format_duration
 from twinbus.core.names import EntityPath, SubQueue
 from twinbus.errors import ConfigError

@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -24,6 +23,7 @@ from twinbus.cli.pair.options import (
     PrimaryName,
     SecondaryText,
 )
+from twinbus.cli.trust import CaFiles
 from twinbus.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class BacklogSelection:
     secondary: str
     primary: str | None
     primary_name: str | None
-    ca_file: Path | None
+    ca_file: CaFiles
     indexes: list[int] | None = None
 
     @asynccontextmanager

@@ -5,17 +5,28 @@ Owns their help and how they become namespaces. Keys stay secrets all the way.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from twinbus.cli.secret import read_secret
+from twinbus.cli.trust import CaFile, CaFiles, one_file
 from twinbus.core.sas import parse_connection_string
 from twinbus.errors import ConfigError
 
 if TYPE_CHECKING:
     from twinbus.spark.syphon_job.access import KeyedNamespace
+
+__all__ = [
+    "CaFile",
+    "OptionalPrimaryText",
+    "PrimaryName",
+    "PrimaryText",
+    "SecondaryText",
+    "ca_pem",
+    "name_of_primary",
+    "namespace",
+]
 
 _HIDDEN = "@FILE and env:NAME keep it secret."
 
@@ -53,13 +64,9 @@ PrimaryName = Annotated[
         "host name (with an address: address and port)."
     ),
 ]
-CaFile = Annotated[
-    Path | None,
-    typer.Option(help="The authority to trust, for both; PEM."),
-]
 
 
-def namespace(given: str, ca_file: Path | None) -> KeyedNamespace:
+def namespace(given: str, ca_file: CaFiles) -> KeyedNamespace:
     """The namespace that an option names."""
     from twinbus.spark.syphon_job.access import KeyedNamespace
 
@@ -67,17 +74,18 @@ def namespace(given: str, ca_file: Path | None) -> KeyedNamespace:
     return KeyedNamespace(parsed, ca_pem(ca_file))
 
 
-def ca_pem(ca_file: Path | None) -> str | None:
+def ca_pem(ca_file: CaFiles) -> str | None:
     """The text of the file, if there is one."""
-    if ca_file is None:
+    file = one_file(ca_file)
+    if file is None:
         return None
     try:
-        return ca_file.read_text(encoding="ascii")
+        return file.read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{ca_file} cannot be read. Check --ca-file.") from error
+        raise ConfigError(f"{file} cannot be read. Check --ca-file.") from error
 
 
-def name_of_primary(given: str | None, name: str | None, ca_file: Path | None) -> str:
+def name_of_primary(given: str | None, name: str | None, ca_file: CaFiles) -> str:
     """What stands for the primary in the paths of backlog queues."""
     from twinbus.pairing.rules.naming import primary_label
 

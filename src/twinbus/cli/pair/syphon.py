@@ -36,6 +36,7 @@ from twinbus.cli.pair.syphon_engine import (
 )
 from twinbus.cli.secret import read_secret
 from twinbus.cli.spark_session import JAVA_OPTIONS, first_line, spark_session
+from twinbus.cli.trust import one_file
 from twinbus.cost.prices import PriceBook, load_prices
 from twinbus.errors import ArgumentError, ConfigError, TwinbusError
 
@@ -159,7 +160,7 @@ def syphon(
         "primaryConnectionString": read_secret(primary).reveal(),
         "secondaryConnectionString": read_secret(secondary).reveal(),
         "primaryName": primary_name,
-        "caFile": _path_text(ca_file),
+        "caFile": _path_text(one_file(ca_file)),
         "journalLocation": journal,
         "checkpointLocation": checkpoint,
         "chunkSize": chunk_size,

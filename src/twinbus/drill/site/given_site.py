@@ -104,7 +104,8 @@ class GivenSite(Site):
         return NamespaceAccess(text, _admin_text(parsed, port), ca_file)
 
     def _reach(self) -> Remote:
-        return reach(self._given.primary, None, self._given.ca_file)
+        ca_file = self._given.ca_file
+        return reach(self._given.primary, None, None if ca_file is None else [ca_file])
 
     def _check_switchboard(self) -> None:
         try:

@@ -2,7 +2,8 @@
 
 Read `server.py` (namespaces and listeners), `namespaces.py` (a namespace with its
 shards and hosts), `load_watch.py` (how much there is to do), `listener.py`, `config.py`
-(the configuration file, with `twinbus/config_node.py`) and `certificates.py`. Then
+(the configuration file, with `twinbus/config_node.py`), `certificates.py` and
+`served_at.py` (connection strings, and the ports that the folder remembers). Then
 `supervisor.py` (the process that starts the server and restarts it), `supervised.py`
 (the server's side of it), `black_box.py` (what survives the server), `vitals.py` (what
 it measures), `audit.py` (what it checks), `reporter.py` and `diagnostics.py` (the

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 from twinbus import limits
 from twinbus.clock import Clock, SystemClock
-from twinbus.core import sas
 from twinbus.core.rights import JwtOptions
 from twinbus.errors import ConfigError
 from twinbus.ledger.files import writer_name
@@ -49,6 +48,7 @@ from twinbus.server.setup.namespaces import (
     start_hosts,
     stop_hosts,
 )
+from twinbus.server.setup.served_at import ServedAt
 from twinbus.wire.performatives import Error
 
 if TYPE_CHECKING:
@@ -293,7 +293,7 @@ class Server:
 
     def _ready_namespace(self, name: str) -> dict[str, Any]:
         ports = self._ports_of(name)
-        described: dict[str, Any] = {"connection_string": self._connection(name, ports)}
+        described: dict[str, Any] = {**self._strings(name, ports)}
         for kind in listener.KINDS:
             described[f"{kind}_port"] = ports.get(kind)
         hosts = self.ports[name].host.hosts
@@ -303,22 +303,23 @@ class Server:
             described["shards_away"] = away
         return described
 
-    def _connection(self, name: str, ports: dict[str, int]) -> str:
+    def _strings(self, name: str, ports: dict[str, int]) -> dict[str, str | None]:
+        """The connection strings; with a key only where all the world knows it."""
         host = self.options.listen.host
         if host in _EVERY_ADDRESS:
             host = "localhost"
-        if self.options.dev:
-            rules = self.ports[name].host.namespace.rules_of("")
-            root = keys.find_rule(rules, keys.ROOT_RULE_NAME)
-            port = ports.get("amqp")
-            return sas.format_connection_string(
-                host, port, root.name, root.primary_key, dev=True
-            )
-        # Keys are shown by `twinbus keys` alone, which adds the missing part.
-        return (
-            f"Endpoint=sb://{host}:{ports.get('amqps') or ports.get('amqp')}/;"
-            f"SharedAccessKeyName={keys.ROOT_RULE_NAME}"
-        )
+        served_at = ServedAt(host, ports, self.options.dev)
+        if not self.options.in_memory:
+            try:
+                served_at.remember(self.options.data / name.lower())
+            except OSError as error:
+                # It is for `twinbus keys` alone: no reason not to serve.
+                log.warning("the ports are not remembered: %s", error.strerror)
+        if not self.options.dev:
+            return served_at.strings(keys.ROOT_RULE_NAME, None)
+        rules = self.ports[name].host.namespace.rules_of("")
+        root = keys.find_rule(rules, keys.ROOT_RULE_NAME)
+        return served_at.strings(root.name, root.primary_key)
 
     # -- stopping ------------------------------------------------------------------
 
