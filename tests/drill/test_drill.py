@@ -103,6 +103,8 @@ def run_all(folder: Path, wanted: dict[str, list[str]]) -> dict[str, Done]:
 def drills(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Done]:
     """Honest drills that run to their end, by their fault."""
     wanted = {fault: ["--fault", fault] for fault in ("kill", "sick", "unauthorized")}
+    wanted["sick"].append("--no-cost")
+    wanted["unauthorized"].append("--no-cost")
     return run_all(tmp_path_factory.mktemp("drills"), wanted)
 
 
@@ -115,7 +117,22 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Done]:
 
 def cast(name: str) -> list[str]:
     """Options for a drill with this defect."""
-    return ["--cast", f"tests.drill.broken.{name}"]
+    return ["--cast", f"tests.drill.broken.{name}", "--no-cost"]
+
+
+def test_the_cost_report_of_a_drill_counts_what_the_judge_counts(
+    drills: dict[str, Done],
+) -> None:
+    done = drills["kill"]
+    moved, cost = done.result["moved"], done.result["cost"]
+    page = Path(cost["page"])
+
+    (outage,) = cost["outages"]
+    assert outage["diverted_messages"] == outage["home_messages"] == moved > 0
+    assert not outage["inferred"]
+    assert page.read_text().startswith("<!doctype html>")
+    assert f'href="{page.name}"' in done.report.read_text()
+    assert "cost" not in drills["sick"].result
 
 
 def test_a_drill_loses_nothing(drills: dict[str, Done]) -> None:

@@ -52,6 +52,22 @@ def test_what_is_taken_is_counted_no_more() -> None:
     assert second.rows == 0
 
 
+def test_rows_have_the_names_that_namespaces_give_themselves() -> None:
+    counts = LedgerCounts()
+    by_address = ORDERS._replace(namespace="localhost:5672")
+    counts.account(by_address).calls("poll", "accepted")
+    counts.account(ORDERS).calls("poll", "accepted")
+    counts.tell(LedgerEvent(1, "localhost:5672", "elsewhere", "orders", "failed over"))
+    counts.names["localhost:5672"] = "contoso"
+
+    taken = counts.take()
+
+    assert taken.cells == {(ORDERS, "poll", "accepted", 0): [2, 0, 0, 0]}
+    assert taken.events == [
+        LedgerEvent(1, "contoso", "elsewhere", "orders", "failed over")
+    ]
+
+
 def test_rows_of_a_minute_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "LEDGER_ROWS_PER_MINUTE_MAX", 2)
     monkeypatch.setattr(limits, "LEDGER_EVENTS_PER_MINUTE_MAX", 1)

@@ -13,7 +13,7 @@ import json
 import sys
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,6 +23,7 @@ from twinbus.cost.prices import PriceBook, load_prices
 from twinbus.errors import ConfigError
 
 if TYPE_CHECKING:
+    from twinbus.cost.spent import Spent
     from twinbus.spark.reports.files import Days, LedgerFiles
     from twinbus.spark.reports.job import ReportData, ReportPlan
 
@@ -98,6 +99,19 @@ def report_command(
         sys.exit(_NOT_TRIED)
 
 
+def make_page(ledgers: list[str], page: Path) -> dict[str, Any]:
+    """Write the page about whole ledgers; returns what it shows."""
+    from twinbus.cli.cost_report_view import report_json
+    from twinbus.cost.page.page import write_page
+    from twinbus.spark.reports.job import ReportPlan, look
+
+    plan = ReportPlan(ledgers, _days(None, None), None)
+    found = _computed(plan, look(plan), "local[2]", {})
+    shown = report_json(found, _spent(found, load_prices(None)))
+    write_page(page, shown)
+    return shown
+
+
 def _days(first: str | None, last: str | None) -> Days:
     from twinbus.spark.reports.files import Days
 
@@ -145,7 +159,6 @@ def _show(
     as_json: bool,
 ) -> None:
     from twinbus.cli.cost_report_view import report_json, report_lines, show_tables
-    from twinbus.cost.spent import spent
 
     for bad in found.bad_files:
         text = f"{bad.path} is left out: {bad.kind}, {bad.reason}."
@@ -153,8 +166,7 @@ def _show(
     for root in found.unchecked:
         text = f"{root}: its files were not checked, since only Spark can list them."
         print(f"twinbus: {text}", file=sys.stderr)
-    days = _length(found)
-    money = spent(book, found.days, found.outages, days, len(found.namespaces) or 1)
+    money = _spent(found, book)
     if as_json:
         print(json.dumps(report_json(found, money)))
     elif found.first is None:
@@ -167,6 +179,13 @@ def _show(
         from twinbus.cost.page.page import write_page
 
         write_page(html, report_json(found, money))
+
+
+def _spent(found: ReportData, book: PriceBook) -> Spent:
+    from twinbus.cost.spent import spent
+
+    namespaces = len(found.namespaces) or 1
+    return spent(book, found.days, found.outages, _length(found), namespaces)
 
 
 def _length(found: ReportData) -> int:

@@ -75,6 +75,10 @@ Report = Annotated[
     Path | None,
     typer.Option(metavar="FILE.html", help="Write a report with a picture there."),
 ]
+NoCost = Annotated[
+    bool,
+    typer.Option("--no-cost", help="Make no page about what the outage has cost."),
+]
 Keep = Annotated[
     bool, typer.Option("--keep", help="Keep logs, histories and data of the drill.")
 ]
@@ -104,6 +108,7 @@ def drill(
     seed: Seed = None,
     syphon: SyphonKind = "spark",
     report: Report = None,
+    no_cost: NoCost = False,
     keep: Keep = False,
     primary: PrimaryGiven = None,
     secondary: SecondaryGiven = None,
@@ -137,7 +142,8 @@ def drill(
     ok = False
     try:
         performance = _carry_out(plan, folder, given, as_json=as_json)
-        summary = _tell(performance, folder, report, as_json=as_json)
+        summary = _summary(performance, folder, report, cost=not no_cost)
+        _show(summary, as_json=as_json)
         ok = summary["ok"]
     except ConfigError:
         # It was not tried.
@@ -231,18 +237,38 @@ def _carry_out(
         raise
 
 
-def _tell(
-    performance: Performance, folder: Path, report: Path | None, *, as_json: bool
+def _summary(
+    performance: Performance, folder: Path, report: Path | None, *, cost: bool
 ) -> dict[str, Any]:
+    """Write the report, and beside it the ledgers and what they show."""
     from twinbus.drill.report.summary import summary_of
 
     summary = summary_of(performance)
     if report is not None:
-        _write_report(report, summary, performance)
         summary["report"] = str(report)
-        summary["ledger"] = str(_keep_ledgers(folder, report))
-    _show(summary, as_json=as_json)
+        ledger = _keep_ledgers(folder, report)
+        summary["ledger"] = str(ledger)
+        if cost and performance.plan.syphon == "spark":
+            _report_cost(ledger, report, summary)
+        _write_report(report, summary, performance)
     return summary
+
+
+def _report_cost(ledger: Path, report: Path, summary: dict[str, Any]) -> None:
+    from twinbus.cli.cost_report import make_page
+
+    page = report.with_name(f"{report.stem}-cost.html")
+    try:
+        shown = make_page([str(part) for part in sorted(ledger.iterdir())], page)
+    except (TwinbusError, OSError) as error:
+        # The drill has its result without it.
+        print(f"twinbus: There is no page of costs: {error}", file=sys.stderr)
+        return
+    summary["cost"] = {
+        "page": str(page),
+        "operations": shown["bill"]["operations"],
+        "outages": shown["outages"],
+    }
 
 
 async def _perform(director: Director) -> Performance:
@@ -289,3 +315,5 @@ def _show(summary: dict[str, Any], *, as_json: bool) -> None:
     if "report" in summary:
         print(f"The report is in {summary['report']}")
         print(f"What would be billed is in {summary['ledger']}")
+    if "cost" in summary:
+        print(f"What the outage has cost is in {summary['cost']['page']}")

@@ -28,6 +28,7 @@ from twinbus.clock import Clock, SystemClock
 from twinbus.core.sas import parse_connection_string
 from twinbus.errors import ClientUnusable, Disconnected, RemoteError
 from twinbus.ledger.counts import LedgerAccount
+from twinbus.wire.message.names import PING_CAPABILITY
 
 _T = TypeVar("_T")
 _UNAUTHORIZED = "amqp:unauthorized-access"
@@ -140,6 +141,7 @@ class Connection:
     def count_in(self, ledger: ClientLedger | None) -> None:
         """Count in that ledger what links that are made from now on do."""
         self._ledger = ledger
+        self._name_ledger()
 
     def account(self, path: str, source: str) -> LedgerAccount | None:
         """Where operations on an entity are counted."""
@@ -197,7 +199,13 @@ class Connection:
         self._claims = ClientClaims(live, self._source, self._clock)
         live.on_failed.append(self._claims.stop)
         self._live = live
+        self._name_ledger()
         return live
+
+    def _name_ledger(self) -> None:
+        """A server of ours is called as its namespace, whatever its address is."""
+        if self._ledger is not None and PING_CAPABILITY in self.capabilities:
+            self._ledger.named(self.container_id)
 
     def _say(self, stage: str) -> None:
         self._opening.stage = stage

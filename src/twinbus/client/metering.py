@@ -40,6 +40,10 @@ class ClientLedger:
         self._kind = AMQP_WS if endpoint.websocket else AMQP
         self._credential = credential
 
+    def named(self, name: str) -> None:
+        """The server has said what the namespace is called."""
+        self.counts.names[self.namespace] = name
+
     def account(self, path: str, source: str = CLIENT) -> LedgerAccount:
         """For the operations on one entity."""
         entity = path.strip("/").lower()

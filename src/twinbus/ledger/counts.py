@@ -9,9 +9,9 @@ says which minute they belong to. Not for several threads at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from twinbus import limits
 from twinbus.ledger.schema import size_class
@@ -66,23 +66,25 @@ class Counted:
 class LedgerCounts:
     """What was counted since it was last taken."""
 
-    __slots__ = ("cells", "dropped", "events")
+    __slots__ = ("cells", "dropped", "events", "names")
 
     def __init__(self) -> None:
         self.cells: dict[CellKey, Cell] = {}
         self.events: list[LedgerEvent] = []
         # Operations and events that found no room.
         self.dropped = 0
+        # What namespaces call themselves, by what clients call them.
+        self.names: dict[str, str] = {}
 
     def account(self, place: LedgerPlace) -> LedgerAccount:
         """For one link or request."""
         return LedgerAccount(self, place)
 
     def take(self) -> Counted:
-        """All counts; the next ones start at nothing."""
+        """All counts, under the names of their namespaces; then it starts anew."""
         taken = Counted(self.cells, self.events)
         self.cells, self.events = {}, []
-        return taken
+        return _renamed(taken, self.names) if self.names else taken
 
     def tell(self, event: LedgerEvent) -> None:
         """Note an event of a pair."""
@@ -105,6 +107,23 @@ class LedgerCounts:
         found[1] += messages
         found[2] += bytes_in
         found[3] += bytes_out
+
+
+def _renamed(taken: Counted, names: Mapping[str, str]) -> Counted:
+    """The same, with the names that namespaces have given themselves."""
+    found = LedgerCounts()
+    for (place, *what), cell in taken.cells.items():
+        name = names.get(place.namespace, place.namespace)
+        key = (place._replace(namespace=name), *what)
+        found.add(cast("CellKey", key), (cell[0], cell[1], cell[2], cell[3]))
+    found.events = [
+        event._replace(
+            primary=names.get(event.primary, event.primary),
+            secondary=names.get(event.secondary, event.secondary),
+        )
+        for event in taken.events
+    ]
+    return Counted(found.cells, found.events)
 
 
 class LedgerAccount:

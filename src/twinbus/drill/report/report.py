@@ -40,6 +40,7 @@ def page(summary: dict[str, Any], timeline: Timeline, made_at: datetime) -> str:
         _section("How it was set up", _pairs(summary["settings"].items())),
         "</div>",
         _copies(summary["figures"]["duplicates"]),
+        _cost(summary),
         _again(summary),
         _footer(made_at),
     ]
@@ -86,6 +87,16 @@ def _figure(timeline: Timeline) -> str:
         "worst state of all senders. Without a pair, each attempt is made once."
         "</figcaption></figure>"
     )
+
+
+def _cost(summary: dict[str, Any]) -> str:
+    """Where the page about costs is, if there is one beside this."""
+    if "cost" not in summary:
+        return ""
+    name = escape(Path(summary["cost"]["page"]).name)
+    count = summary["cost"]["operations"]
+    text = f'<a href="{name}">{count:,} operations</a> of both namespaces and clients'
+    return _section("What it cost", f"<p>{text}, day by day and stage by stage.</p>")
 
 
 def _lessons(lessons: Sequence[dict[str, str]]) -> str:
