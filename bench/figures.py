@@ -64,7 +64,7 @@ GOALS = {
     "syphon_vs_shovel": Goal(1),
     "syphon_two_tasks_vs_one_far": Goal(1.5),
     "report_growth_vs_linear": Goal(1.2, at_most=True),
-    "attack_longest_ms": Goal(500, at_most=True),
+    "attack_longest_ms": Goal(250, at_most=True),
     "load_throttled_loud_p99_vs_full": Goal(3, at_most=True),
     "load_throttled_quiet_p99_vs_full": Goal(3, at_most=True),
     "partitioned_throttled_ratio": Goal(0.5, at_most=True),

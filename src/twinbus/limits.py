@@ -100,8 +100,11 @@ READ_WORK_OF_EVENT = 20
 # twenty goes of a connection that attaches many, which are 3 ms each.
 READ_WORK_OF_ATTACH = 50
 # A client that attaches more links than one go takes waits so long before its next go:
-# 1,000 links take it 0.2 s longer, and others have half of the time meanwhile.
-ATTACH_PAUSE_SECONDS = 0.004
+# 1,000 links take it 0.2 s longer, and others have half of the time meanwhile. So does
+# one that holds more of unfinished messages, after each read: 250 KB, so that large
+# messages come at 60 MB a second at least.
+READ_PAUSE_SECONDS = 0.004
+PACED_ASSEMBLY_BYTES = 8 * 1024 * 1024
 # Links of a connection that is gone which are closed before others have their go, and
 # up to a session more; some 3 ms.
 LINKS_CLOSED_PER_GO_MAX = 200

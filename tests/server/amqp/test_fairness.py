@@ -98,8 +98,38 @@ async def test_two_thousand_attaches_let_another_client_in(
         goes += 1
     assert goes == 2000 // ATTACHES + 1
     # Other clients have some time after each go.
-    assert pauses == [limits.ATTACH_PAUSE_SECONDS] * (goes - 1)
+    assert pauses == [limits.READ_PAUSE_SECONDS] * (goes - 1)
     assert len(client.heard(Attached)) == before + 2000
+
+
+async def test_a_client_with_much_that_is_unfinished_is_read_slowly(
+    client: NearClient, pauses: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "PACED_ASSEMBLY_BYTES", 1000)
+    session = client.session()
+    link = client.sender(session, "q")
+    client.say()
+    await until(client.transport.is_reading)
+    client.hear()
+
+    def say_part() -> None:
+        part = Transfer(
+            handle=link.handle,
+            delivery_id=0,
+            delivery_tag=b"t",
+            message_format=0,
+            more=True,
+        )
+        client.engine.write_bytes(encode_frame(session.channel, part, b"x" * 600))
+        client.say()
+
+    say_part()
+    assert client.transport.is_reading()
+    assert pauses == []
+    say_part()
+    assert not client.transport.is_reading()
+    assert pauses == [limits.READ_PAUSE_SECONDS]
+    await until(client.transport.is_reading)
 
 
 async def test_frames_that_say_nothing_are_divided_as_well(client: NearClient) -> None:

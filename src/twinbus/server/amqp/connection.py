@@ -167,8 +167,9 @@ class ServerConnection(asyncio.Protocol):
     def _work_off(self) -> None:
         """Take in what the client has sent, and let other clients in between.
 
-        While it waits for its next go, no more is read from this client. A client that
-        attaches many links waits for some time: the server does other work meanwhile.
+        While it waits for its next go, no more is read from this client. One that
+        attaches many links, or has begun much that it does not end, waits for some
+        time: the server does other work meanwhile.
         """
         engine = self.engine
         left = limits.READ_WORK_MAX
@@ -186,12 +187,13 @@ class ServerConnection(asyncio.Protocol):
             log.warning("closing %s: %s", self.peer, error.text)
             self.close(wire_error(error))
         self.flush()
-        if left <= 0 and engine.state is not ConnectionState.CLOSED:
+        begun = not self._behind and engine.assembly_bytes > limits.PACED_ASSEMBLY_BYTES
+        if (left <= 0 or begun) and engine.state is not ConnectionState.CLOSED:
             if not self._behind:
                 self._behind = True
                 self._pause_reading()
-            if attaches < self._attaches:
-                self._loop.call_later(limits.ATTACH_PAUSE_SECONDS, self._work_off)
+            if begun or attaches < self._attaches:
+                self._loop.call_later(limits.READ_PAUSE_SECONDS, self._work_off)
             else:
                 self._loop.call_soon(self._work_off)
         elif self._behind:
