@@ -147,6 +147,28 @@ def test_the_format_is_told_by_name_or_looks(tmp_path: Path) -> None:
         assert load_config(path) == [NamespaceConfig("a")]
 
 
+def test_a_name_alone_is_an_entity() -> None:
+    text = """
+namespaces:
+  - name: contoso
+    queues: [orders, {name: copies}]
+    topics: [{name: events, subscriptions: [all]}, news]
+"""
+
+    (found,) = parse_config(text, "ours.yaml")
+
+    assert [queue.name for queue in found.queues] == ["orders", "copies"]
+    events, news = found.topics
+    assert [each.description.name for each in events.subscriptions] == ["all"]
+    assert (news.description.name, news.subscriptions) == ("news", ())
+
+
+@pytest.mark.parametrize("text", ["", "# nothing yet", "---"])
+def test_an_empty_file_is_refused_with_what_to_write(text: str) -> None:
+    with pytest.raises(errors.ConfigError, match="the file is empty"):
+        parse_config(text, "ours.yaml")
+
+
 def test_yaml_may_share_values() -> None:
     text = """
     namespaces:
@@ -227,11 +249,11 @@ def test_a_wrong_value_is_named_with_its_place(
         (queue(name=5), "queues[0].name: this is 5; it must be text"),
         ("namespaces: [{}]", "namespaces[0]: the key 'name' is missing."),
         ("namespaces: [{name: a b}]", "namespaces[0].name: The namespace name 'a b'"),
-        ("namespaces: [a]", "namespaces[0]: this is 'a'; it must be a mapping"),
+        ("namespaces: [1]", "namespaces[0]: this is 1; it must be a mapping"),
         ("namespaces: {}", "namespaces: this is a mapping; it must be a list."),
         ("namespaces:", "the key 'namespaces' is missing."),
         ("{}", "the key 'namespaces' is missing."),
-        ("", "this is None; it must be a mapping"),
+        ("", "the file is empty. Write 'namespaces:'"),
         ("[]", "this is a list; it must be a mapping"),
         ("namespace: []", "namespace: this key is not known. Did you mean"),
         ("namespaces: []\n5: x", "the key 5 is not text."),

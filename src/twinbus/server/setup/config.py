@@ -65,6 +65,11 @@ def parse_config(text: str, file: str) -> list[NamespaceConfig]:
 
 
 def _namespaces(root: ConfigNode) -> list[NamespaceConfig]:
+    if root.value is None:
+        root.fail(
+            "the file is empty. Write 'namespaces:' and a list below it, or leave the "
+            "file out."
+        )
     top, style = root.mapping(), _OURS
     if "UserConfig" in top:
         top = _known(top, ("UserConfig", "$schema"), style)
@@ -98,7 +103,8 @@ class _Ours:
         return name
 
     def fields(self, node: ConfigNode) -> Fields:
-        return node.mapping()
+        # A name alone is an entity with the usual settings.
+        return {"name": node} if isinstance(node.value, str) else node.mapping()
 
     def rule(self, node: ConfigNode) -> RuleDescription:
         fields = node.mapping()
