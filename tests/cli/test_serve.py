@@ -292,3 +292,31 @@ def test_a_reserve_is_kept_unless_it_is_for_development(
     changes: dict[str, object], reserve_bytes: int
 ) -> None:
     assert options_from(given(**changes)).reserve_bytes == reserve_bytes
+
+
+def test_the_log_says_whom_it_refused_and_why(run: Run, tmp_path: Path) -> None:
+    ports = ("--amqp-port", "0", "--amqps-port", "0", "--http-port", "0")
+    with served(tmp_path, "--dev", "--namespace", "contoso", *ports) as server:
+        ready = server.ready["namespaces"]["contoso"]
+        string = ready["connection_string"]
+        there = ("--connection-string", string)
+        wrong = ("--connection-string", string.replace("SAS_KEY", "PLANTED_KEY"))
+        secure = f"sb://localhost:{ready['amqps_port']}/"
+        untrusted = string.replace("UseDevelopmentEmulator=true;", "").replace(
+            f"sb://127.0.0.1:{ready['amqp_port']}/", secure
+        )
+        run("message", "send", "nowhere", "hello", *there)
+        run("message", "send", "nowhere", "hello", *wrong)
+        run("namespace", "purge", "--all", "--yes", "--connection-string", untrusted)
+        said = server.stop().err
+
+    warnings = [line for line in said.splitlines() if "WARNING" in line]
+    assert any("127.0.0.1 asked for 'nowhere', which" in line for line in warnings)
+    refused = (
+        "refused a token of the key 'RootManageSharedAccessKey' for 'nowhere' from "
+        "127.0.0.1: "
+    )
+    assert any(refused in line for line in warnings), said
+    assert any("TLS handshake with 127.0.0.1 failed: " in line for line in warnings)
+    assert "PLANTED_KEY" not in said
+    assert "sig=" not in said

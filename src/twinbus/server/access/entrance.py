@@ -24,6 +24,7 @@ from collections.abc import Callable
 from functools import partial
 
 from twinbus import limits
+from twinbus.server.access.buckets import Buckets
 
 log = logging.getLogger("twinbus.listener")
 
@@ -114,6 +115,9 @@ class Entrance:
         # The store and admitted connections need file descriptors, too.
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._room_max = max(1, min(limits.NEWCOMERS_WAITING_MAX, files // 4))
+        # Failed handshakes that are logged, as seldom as refused tokens.
+        often = limits.TOKEN_FAILURES_MAX, limits.TOKEN_FAILURES_PER_SECOND
+        self._failed = Buckets(*often)
         self._entering: set[asyncio.Task[None]] = set()
         self._next: asyncio.Handle | None = None
         self._pause: asyncio.TimerHandle | None = None
@@ -178,7 +182,9 @@ class Entrance:
 
     async def _enter(self, accepted: socket.socket) -> None:
         seconds = limits.HANDSHAKE_SECONDS_MAX if self._tls else None
+        address = ""
         try:
+            address = str(accepted.getpeername()[0])
             accepted.setblocking(False)
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await self._loop.connect_accepted_socket(
@@ -186,5 +192,13 @@ class Entrance:
             )
         except OSError as error:
             # Of TLS, mostly: a scanner, or a client that does not trust us.
-            log.info("a client did not come in: %s", error)
+            self._tell_failed(address, error)
             accepted.close()
+
+    def _tell_failed(self, address: str, error: OSError) -> None:
+        if self._tls is None or not address:
+            # It was gone before it had come in.
+            log.info("a client did not come in: %s", error)
+        elif self._failed.take(address, round(self._loop.time() * 1000)):
+            why = error.strerror or str(error) or type(error).__name__
+            log.warning("the TLS handshake with %s failed: %s", address, why)

@@ -71,7 +71,8 @@ class Claims:
         host = connection.host
         now = host.token_clock.now()
         now_s = now.wall_ms // 1000
-        with connection.port.failures.counted(connection.address, now.steady_ms):
+        about = connection.address, now.steady_ms, token, target.text
+        with connection.port.failures.counted(*about):
             tokens = connection.port.tokens_of(host)
             claim = claim_from(token, target, self._rules_of, tokens, now_s)
         # Also if there is no such entity: its client is no stranger.
@@ -164,6 +165,8 @@ class CbsNode(Node):
         try:
             claim = self.connection.claims.put(audience, request.body)
         except TwinbusError as error:
+            if isinstance(error, EntityNotFound):
+                self.connection.tell_missing(error.path)
             return status_of(error), error.text
         # Claims belong to the connection and outlive the link.
         self.connection.claimed(claim)

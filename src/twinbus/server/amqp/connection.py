@@ -557,9 +557,15 @@ class ServerConnection(asyncio.Protocol):
             if isinstance(error, PeerError):
                 raise
             if isinstance(error, EntityNotFound):
+                self.tell_missing(error.path)
                 error = EntityNotFound(error.path, self.engine.peer_open.hostname)
             link.owner = None
             link.refuse(wire_error(error))
+
+    def tell_missing(self, path: str) -> None:
+        """Let the log say that the client asked for what does not exist."""
+        steady_ms = self.host.token_clock.now().steady_ms
+        self.port.failures.missing(self.address, steady_ms, path)
 
     def answer_attach(self, link: Link) -> Attach:
         """The usual answer to an attach: what the client said, and our limits."""

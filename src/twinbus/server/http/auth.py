@@ -103,7 +103,8 @@ def _proved(
         raise Unauthorized("The request has no Authorization header.")
     address = request.client.host if request.client else ""
     try:
-        with port.failures.counted(address, now.steady_ms):
+        about = address, now.steady_ms, credential_in(header), asked.scope.text
+        with port.failures.counted(*about):
             return claim_in(header, asked, Door.of(port, host), now.wall_ms // 1000)
     except Unauthorized:
         count_request(port, request.scope)
