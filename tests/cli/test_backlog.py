@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -206,6 +207,38 @@ def test_only_the_wanted_reason_is_replayed(
     assert [each["message_id"] for each in left] == ["a", "c"]
     # Those that stay were not touched.
     assert {each["delivery_count"] for each in left} == {0}
+
+
+def test_people_are_told_the_reasons_of_what_is_replayed(
+    run: Run, secondary: ServedNamespace
+) -> None:
+    put(secondary, 0, *(diverted(name, "orders") for name in "abc"))
+    kill(secondary, 0, "MessageTooLarge", "AliasInvalid", "MessageTooLarge")
+    place = ("--secondary", secondary.connection_string, "--primary-name", "home")
+
+    done = run("backlog", "replay", *place)
+
+    assert done.out.splitlines() == [
+        *("replayed  3", "reasons   AliasInvalid 1, MessageTooLarge 2"),
+    ]
+
+
+def test_a_refused_key_is_named_with_its_namespace(
+    run: Run, secondary: ServedNamespace
+) -> None:
+    text = re.sub("AccessKey=[^;]*", "AccessKey=wrong", secondary.connection_string)
+    authority = text.partition("sb://")[2].partition("/")[0]
+
+    for args, option in (
+        (("backlog", "list", "--primary-name", "home", "--secondary"), "--secondary"),
+        (("message", "peek", "orders", "--connection-string"), "--connection-string"),
+    ):
+        refused = run(*args, text)
+
+        assert refused.code == 1
+        assert authority in refused.err
+        assert refused.err.endswith(f"Check the key in {option}.\n")
+        assert refused.err.count("\n") == 1
 
 
 def test_purging_needs_a_yes(backlog: Run, secondary: ServedNamespace) -> None:

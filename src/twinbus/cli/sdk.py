@@ -61,7 +61,11 @@ def connected(given: str, ca_file: CaFiles) -> Iterator[ServiceBusClient]:
     """A client for a connection string; its errors come out as `ClientFailed`."""
     try:
         from azure.servicebus import ServiceBusClient
-        from azure.servicebus.exceptions import ServiceBusError
+        from azure.servicebus.exceptions import (
+            ServiceBusAuthenticationError,
+            ServiceBusAuthorizationError,
+            ServiceBusError,
+        )
     except ImportError:
         raise ConfigError(
             "This needs the official client: pip install azure-servicebus"
@@ -77,6 +81,11 @@ def connected(given: str, ca_file: CaFiles) -> Iterator[ServiceBusClient]:
         text = secret.reveal()
         with ServiceBusClient.from_connection_string(text, **options) as client:
             yield client
+    except (ServiceBusAuthenticationError, ServiceBusAuthorizationError) as error:
+        where = endpoint_of(parsed).authority
+        raise ClientFailed(
+            f"{where}: {_why(error)} Check the key in --connection-string."
+        ) from error
     except (ServiceBusError, ValueError, OSError) as error:
         raise ClientFailed(_why(error).replace(secret.reveal(), "***")) from error
 

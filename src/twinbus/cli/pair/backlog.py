@@ -24,7 +24,7 @@ from twinbus.cli.pair.options import (
     SecondaryText,
 )
 from twinbus.cli.trust import CaFiles
-from twinbus.errors import ConfigError
+from twinbus.errors import ConfigError, RemoteError
 
 if TYPE_CHECKING:
     from twinbus.client.connection import Connection
@@ -67,7 +67,7 @@ class BacklogSelection:
 
         name = name_of_primary(self.primary, self.primary_name, self.ca_file)
         secondary = namespace(self.secondary, self.ca_file)
-        async with secondary.connection() as connection:
+        async with _named(secondary.name), secondary.connection() as connection:
             connection.timeout_seconds = limits.CLI_NAMESPACE_SECONDS
             backlog = Backlog(connection, name)
             found = await backlog.find()
@@ -82,6 +82,22 @@ class BacklogSelection:
                     f"There is no backlog queue {backlog.path(missing[0])}."
                 )
             yield connection, backlog, self.indexes or found
+
+
+@asynccontextmanager
+async def _named(secondary: str) -> AsyncIterator[None]:
+    """Say whose key was refused."""
+    from twinbus.cli.sdk import ClientFailed
+    from twinbus.pairing.rules.classification import Failure, kind_of
+
+    try:
+        yield
+    except RemoteError as error:
+        if kind_of(error) is not Failure.ACCESS:
+            raise
+        raise ClientFailed(
+            f"The secondary '{secondary}': {error.text} Check the key in --secondary."
+        ) from error
 
 
 def _run(
@@ -206,7 +222,10 @@ def replay(
     done = _run(
         BacklogSelection(secondary, primary, primary_name, ca_file, index), work
     )
-    show({"replayed": sum(done.values()), "reasons": done}, as_json)
+    # For people in one line: each reason and how many messages had it.
+    reasons = [f"{name} {count}" for name, count in sorted(done.items())]
+    told = {"replayed": sum(done.values()), "reasons": done if as_json else reasons}
+    show(told, as_json)
 
 
 @app.command()
