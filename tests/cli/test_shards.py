@@ -140,7 +140,8 @@ def test_a_key_that_was_changed_is_known_without_shard_0(
     rules = keys.read_rules(tmp_path / "contoso")
 
     assert rules[1].primary_key.reveal() == made["primary_key"]
-    assert at_shards("keys", "show", "reader").json == shown
+    again = at_shards("keys", "show", "reader").json
+    assert again["primary_key"] == shown["primary_key"]
 
 
 def test_commands_need_all_shards(at_shards: Run, tmp_path: Path) -> None:

@@ -12,12 +12,15 @@ pace. Knows nothing about tokens but the name of a key in them, which it logs.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from twinbus import limits
+from twinbus.core.names import check_entity_path
+from twinbus.core.rights import AuthorizationRule
 from twinbus.core.sas import is_sas, parse_token
-from twinbus.errors import Unauthorized
+from twinbus.errors import CallerError, Unauthorized
 from twinbus.server.access.buckets import Buckets
 
 log = logging.getLogger("twinbus.claims")
@@ -38,40 +41,58 @@ class Failures:
 
     @contextmanager
     def counted(
-        self, address: str, steady_ms: int, token: str = "", path: str = ""
+        self, address: str, steady_ms: int, proof: TokenTried | None = None
     ) -> Iterator[None]:
-        """Prove something inside; `Unauthorized` costs.
-
-        The log names what the token was for, and its key by its name.
-        """
+        """Prove something inside; `Unauthorized` costs."""
         try:
             yield
         except Unauthorized as error:
             if not self._buckets.take(address, steady_ms):
                 raise Unauthorized(TOO_MANY) from None
             # No more than ten and one a second, so it cannot fill a disk.
-            about = f" for '{_shown(path)}'" if path else ""
-            key = f" of the key '{_shown(name)}'" if (name := _key_name(token)) else ""
-            text = "refused a token%s%s from %s: %s"
-            log.warning(text, key, about, address, error.text)
+            about = "" if proof is None else proof.about()
+            log.warning("refused a token%s from %s: %s", about, address, error.text)
             raise
 
     def missing(self, address: str, steady_ms: int, path: str) -> None:
         """A client asked for an entity that does not exist; logged as seldom."""
         if self._missing.take(address, steady_ms):
-            text = "%s asked for '%s', which does not exist"
-            log.warning(text, address, _shown(path))
+            what = f"'{path}'" if _is_name(path) else "an entity with a wrong name"
+            log.warning("%s asked for %s, which does not exist", address, what)
 
 
-def _key_name(token: str) -> str:
+@dataclass(frozen=True, slots=True)
+class TokenTried:
+    """A token and what it is for, as the log names them.
+
+    A client may have put a key or a token into any field, so only names of rules that
+    exist are repeated, and only what can be the name of an entity.
+    """
+
+    token: str
+    path: str
+    rules: Sequence[AuthorizationRule]
+
+    def about(self) -> str:
+        """Which key, and for what."""
+        known = {rule.name for rule in self.rules}
+        found = [name for name in _key_names(self.token) if name in known]
+        key = f" of the key '{found[0]}'" if found else ""
+        return f"{key} for '{self.path}'" if _is_name(self.path) else key
+
+
+def _key_names(token: str) -> tuple[str, ...]:
     """The name of the key that a signature names; nothing of it is proved."""
     try:
-        return parse_token(token).key_name if is_sas(token) else ""
+        return parse_token(token).key_names() if is_sas(token) else ()
     except Unauthorized:
-        return ""
+        return ()
 
 
-def _shown(text: str) -> str:
-    """A client's words, short and in one line."""
-    text = text[: limits.SHOWN_VALUE_CHARS_MAX]
-    return text if text.isprintable() else repr(text)[1:-1]
+def _is_name(path: str) -> bool:
+    """Whether it can be the path of an entity; a key or a token cannot."""
+    try:
+        check_entity_path(path, "path")
+    except CallerError:
+        return False
+    return True

@@ -22,6 +22,7 @@ from twinbus.core.rights import (
 )
 from twinbus.core.sas import Secret
 from twinbus.errors import EntityNotFound, TwinbusError
+from twinbus.server.access.failures import TokenTried
 from twinbus.server.access.jwt import claim_from
 from twinbus.server.amqp.node import Node
 from twinbus.server.amqp.replies import reply_node
@@ -71,8 +72,10 @@ class Claims:
         host = connection.host
         now = host.token_clock.now()
         now_s = now.wall_ms // 1000
-        about = connection.address, now.steady_ms, token, target.text
-        with connection.port.failures.counted(*about):
+        rules = [*self._rules_of(""), *self._rules_of(target.entity_key)]
+        tried = TokenTried(token, target.text, rules)
+        failures = connection.port.failures
+        with failures.counted(connection.address, now.steady_ms, tried):
             tokens = connection.port.tokens_of(host)
             claim = claim_from(token, target, self._rules_of, tokens, now_s)
         # Also if there is no such entity: its client is no stranger.

@@ -21,6 +21,7 @@ from twinbus.core import sas
 from twinbus.core.names import EntityPath
 from twinbus.core.rights import Claim, Operation, RulesOf, allowed, claim_for
 from twinbus.errors import Unauthorized
+from twinbus.server.access.failures import TokenTried
 from twinbus.server.access.jwt import BearerTokens, claim_from
 from twinbus.server.access.port import NamespacePort
 from twinbus.server.broker.directory.placement import find_entity, rules_of
@@ -103,9 +104,11 @@ def _proved(
         raise Unauthorized("The request has no Authorization header.")
     address = request.client.host if request.client else ""
     try:
-        about = address, now.steady_ms, credential_in(header), asked.scope.text
-        with port.failures.counted(*about):
-            return claim_in(header, asked, Door.of(port, host), now.wall_ms // 1000)
+        door = Door.of(port, host)
+        rules = [*door.rules_of(""), *door.rules_of(asked.scope.entity_key)]
+        tried = TokenTried(credential_in(header), asked.scope.text, rules)
+        with port.failures.counted(address, now.steady_ms, tried):
+            return claim_in(header, asked, door, now.wall_ms // 1000)
     except Unauthorized:
         count_request(port, request.scope)
         raise

@@ -50,6 +50,7 @@ class ServedAt:
         """Write it into the folder of the namespace."""
         text = json.dumps({"host": self.host, "dev": self.dev, "ports": {**self.ports}})
         new = folder / f"{FILE_NAME}.new"
+        new.touch(0o600)
         new.write_text(text)
         new.replace(folder / FILE_NAME)
 

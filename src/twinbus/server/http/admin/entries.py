@@ -22,7 +22,7 @@ from twinbus.server.http.admin import descriptions as admin_descriptions
 from twinbus.server.http.admin import rules as admin_rules
 from twinbus.server.http.admin.descriptions import write_rules
 from twinbus.server.http.admin.filters import Facts
-from twinbus.server.http.admin.request import AdminRequest
+from twinbus.server.http.admin.request import AdminRequest, TargetKind
 from twinbus.server.http.admin.xml import (
     AtomEntry,
     escape,
@@ -62,6 +62,9 @@ def entity_entry(
     runtime = _runtime(namespace.shards, entity)
     if created:
         del runtime["CountDetails"]
+    if request.target.kind is TargetKind.RESOURCES:
+        # Keys are in the lists of each kind, which administration clients ask for.
+        runtime["AuthorizationRules"] = write_rules((), entity.created_ms)
     authority = request.root.partition("://")[2]
     content = admin_descriptions.write(
         entity.description,
