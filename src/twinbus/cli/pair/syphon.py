@@ -178,6 +178,7 @@ def syphon(
         "--max-per-batch": max_per_batch,
         "--no-order": no_order,
         "--conf": conf,
+        "--ledger": ledger,
         "--metrics-port": metrics_port is not None,
     }
     choice = EngineChoice(engine, until_empty, for_spark)
