@@ -328,7 +328,7 @@ def test_a_dry_run_says_what_the_drain_costs_at_most(
         (("--max-per-batch", -1), "twinbus: --max-per-batch must be a whole", 2),
         (("--primary-name", " "), "twinbus: --primary-name is empty", 2),
         (("--secondary", "x=y"), "twinbus: --secondary: ", 2),
-        (("--ca-file", "/nowhere"), "cannot be read", 2),
+        (("--ca-file", "/nowhere"), "/nowhere does not exist. Check --ca-file.", 2),
         (("--conf", "what"), "NAME=VALUE", 2),
         (("--engine", "application", "--conf", "a=b"), "twinbus: --conf is for", 2),
         (("--engine", "application", "--master", "yarn"), "or give --engine", 2),

@@ -68,8 +68,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [])
 
     assert refusal() == (
-        "Spark needs the package 'pyspark': "
-        "pip install 'pyspark>=4.2' 'pyarrow>=18' 'pandas<3'"
+        "Spark needs the package 'pyspark': pip install 'pyspark>=4.2' 'pandas<3'"
     )
 
 

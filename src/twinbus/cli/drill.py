@@ -248,7 +248,7 @@ def _summary(
         summary["report"] = str(report)
         ledger = _keep_ledgers(folder, report)
         summary["ledger"] = str(ledger)
-        if cost and performance.plan.syphon == "spark":
+        if cost:
             _report_cost(ledger, report, summary)
         _write_report(report, summary, performance)
     return summary
@@ -256,9 +256,11 @@ def _summary(
 
 def _report_cost(ledger: Path, report: Path, summary: dict[str, Any]) -> None:
     from twinbus.cli.cost_report import make_page
+    from twinbus.spark.environment import check_environment
 
     page = report.with_name(f"{report.stem}-cost.html")
     try:
+        check_environment()
         shown = make_page([str(part) for part in sorted(ledger.iterdir())], page)
     except (TwinbusError, OSError) as error:
         # The drill has its result without it.

@@ -23,7 +23,7 @@ _PANDAS_MAX = (3,)
 _JAVA_MIN = 17
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 # What the extra `spark` has, spelled so that it works in any folder.
-_INSTALL = "pip install 'pyspark>=4.2' 'pyarrow>=18' 'pandas<3'"
+_INSTALL = "pip install 'pyspark>=4.2' 'pandas<3'"
 _INSTALL_JAVA = (
     "install Java 17, 21 or 25 (on Debian: apt-get install openjdk-17-jre-headless) "
     "and set JAVA_HOME to it if there are several"

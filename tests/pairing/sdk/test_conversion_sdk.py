@@ -387,5 +387,5 @@ def as_stored(payload: bytes) -> bytes:
     head, *_ = sections.find_sections(payload)
     assert head[0] == sections.HEADER
     fields = decode(payload, head[2])[0]
-    header = [False, None, fields[2], True, UInt(0)]
+    header = [None, None, fields[2], None, UInt(0)]
     return encode(Described(ULong(sections.HEADER), header)) + payload[head[3] :]

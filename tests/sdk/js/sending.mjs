@@ -11,7 +11,8 @@ test("a_message_arrives", { queue: {} }, async (bus) => {
 
   assert.equal(message.body, "hello");
   assert.equal(message.sequenceNumber.toNumber(), 1);
-  assert.equal(message.enqueuedSequenceNumber, 1);
+  // Only a forwarded message has another number at its first entity.
+  assert.equal(message.enqueuedSequenceNumber, undefined);
   assert.equal(message.deliveryCount, 0);
   assert.equal(message.state, "active");
   assert.match(message.lockToken, /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/);
