@@ -2,16 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import warnings
-from collections.abc import Iterator
+from tests.official_sockets import no_socket_of_an_official_client_outlives_its_file
 
-import pytest
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _no_socket_of_an_official_client_outlives_its_file() -> Iterator[None]:
-    yield
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
+__all__ = ["no_socket_of_an_official_client_outlives_its_file"]

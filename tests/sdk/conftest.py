@@ -6,19 +6,20 @@ test that asks for a `bus` runs twice without seeing its twin. `ahead.py` runs t
 
 from __future__ import annotations
 
-import gc
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
 import pytest
 
+from tests.official_sockets import no_socket_of_an_official_client_outlives_its_file
 from tests.sdk import declared
 from tests.sdk.ahead import Ahead
 from tests.sdk.blocking import LoopThread
 from tests.sdk.buses import Bus
 from tests.sdk.servers import Server, serving
+
+__all__ = ["no_socket_of_an_official_client_outlives_its_file"]
 
 FOLDER = Path(__file__).parent
 CLIENTS = ("sync", "async")
@@ -30,14 +31,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if FOLDER in item.path.parents:
             item.add_marker(leak)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _no_socket_of_an_official_client_outlives_its_file() -> Iterator[None]:
-    yield
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
 
 
 @pytest.fixture(scope="package")
