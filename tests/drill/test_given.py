@@ -89,7 +89,8 @@ def refusal(run: Run) -> Callable[..., str]:
 def test_a_drill_leaves_the_namespaces_as_they_were(
     primary: ServerProcess, secondary: ServerProcess, options: list[str], tmp_path: Path
 ) -> None:
-    running = Running(tmp_path / "given", "--fault", "sick", "--seed", "2", *options)
+    wanted = ("--fault", "sick", "--seed", "2", "--no-cost")
+    running = Running(tmp_path / "given", *wanted, *options)
 
     done: Done = running.wait()
 
