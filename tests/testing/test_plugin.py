@@ -140,18 +140,18 @@ def test_a_wrong_marker_says_what_is_right(
 # -- the namespace ---------------------------------------------------------------------
 
 
-@pytest.mark.servicebus(queues=["orders"], topics=["events"])
+@pytest.mark.servicebus(queues=["only-here"], topics=["events"])
 def test_each_test_has_a_namespace_of_its_own(
     servicebus_namespace: ServedNamespace, servicebus_server: ServedNamespace
 ) -> None:
     with servicebus_namespace.client() as client:
-        sender = client.get_queue_sender("orders")
+        sender = client.get_queue_sender("only-here")
         sender.send_messages(ServiceBusMessage("a"))
 
-    assert count(servicebus_namespace, "orders") == 1
+    assert count(servicebus_namespace, "only-here") == 1
     assert servicebus_namespace.amqp_port != servicebus_server.amqp_port
     with pytest.raises(EntityNotFound):
-        servicebus_server.purge("orders")
+        servicebus_server.purge("only-here")
 
 
 @pytest.mark.servicebus(clock="manual", queues=["orders"])
