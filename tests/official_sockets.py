@@ -18,7 +18,7 @@ def no_socket_of_an_official_client_outlives_its_file() -> Iterator[None]:
     """Collect what is left over."""
     yield
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
+        warnings.filterwarnings("ignore", "unclosed <s", ResourceWarning)
         gc.collect()
 
 

@@ -14,9 +14,6 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage, TransportType
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from tests.cli.run import served
-from tests.official_sockets import no_socket_of_an_official_client_outlives_its_file
-
-__all__ = ["no_socket_of_an_official_client_outlives_its_file"]
 
 # The SDK forgets its socket when TLS fails.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")

@@ -12,14 +12,11 @@ from typing import cast
 
 import pytest
 
-from tests.official_sockets import no_socket_of_an_official_client_outlives_its_file
 from tests.sdk import declared
 from tests.sdk.ahead import Ahead
 from tests.sdk.blocking import LoopThread
 from tests.sdk.buses import Bus
 from tests.sdk.servers import Server, serving
-
-__all__ = ["no_socket_of_an_official_client_outlives_its_file"]
 
 FOLDER = Path(__file__).parent
 CLIENTS = ("sync", "async")
