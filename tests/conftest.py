@@ -1,8 +1,7 @@
 """Settings that every test shares.
 
 Owns the property-based testing profiles, and the order of files for several workers;
-fixtures live beside the tests that use them, but for one that cleans up after the
-official clients.
+fixtures live beside the tests that use them.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.official_sockets import no_socket_of_an_official_client_outlives_its_file
+from tests.official_sockets import forgive_forgotten_sockets
 
-__all__ = ["no_socket_of_an_official_client_outlives_its_file"]
+forgive_forgotten_sockets()
 
 # A suite that passes once must pass again, so examples come from a fixed seed, and a
 # noisy machine must not fail a test for being slow. `make fuzz` is where luck helps.
