@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.drill.test_report import SVG, read
+from tests.pages import check_inside, check_labels, read
 from twinbus.cost.forecast import STAGES
 from twinbus.cost.page import page as page_module
 from twinbus.cost.page import pictures
@@ -166,35 +166,13 @@ def drawings(width: int) -> dict[str, str]:
 def test_everything_is_inside_the_picture(name: str, width: int) -> None:
     tree = ET.fromstring(drawings(width)[name])  # noqa: S314
 
-    _, _, right, bottom = map(float, tree.attrib["viewBox"].split())
-    assert right == width
-    for node in tree.iter():
-        x, y = float(node.get("x", 0)), float(node.get("y", 0))
-        assert 0 <= x <= x + float(node.get("width", 0)) <= right + 0.11
-        assert -0.11 <= y <= y + float(node.get("height", 0)) <= bottom + 0.11
-        for point in node.get("points", "").split():
-            left, top = map(float, point.split(","))
-            assert 0 <= left <= right
-            assert 0 <= top <= bottom
+    check_inside(tree, width)
 
 
 @pytest.mark.parametrize("width", [640, 340])
-def test_labels_do_not_run_into_each_other(width: int) -> None:
-    for name, drawing in drawings(width).items():
-        tree = ET.fromstring(drawing)  # noqa: S314
-        boxes = [_box(node) for node in tree.iter(f"{SVG}text") if node.text]
-        for place, (x1, x2, y, text) in enumerate(boxes):
-            for other in boxes[place + 1 :]:
-                apart = x2 <= other[0] or other[1] <= x1 or abs(y - other[2]) >= 11
-                assert apart, f"{name} {width}: {text!r} and {other[3]!r}"
-
-
-def _box(node: ET.Element) -> tuple[float, float, float, str]:
-    text = node.text or ""
-    x, wide = float(node.attrib["x"]), len(text) * 6.2
-    start = {"start": x, "middle": x - wide / 2, "end": x - wide}
-    left = start[node.attrib["text-anchor"]]
-    return left, left + wide, float(node.attrib["y"]), text
+@pytest.mark.parametrize("name", ["calendar", "rates", "costs", "backlog"])
+def test_labels_do_not_run_into_each_other(name: str, width: int) -> None:
+    check_labels(ET.fromstring(drawings(width)[name]))  # noqa: S314
 
 
 def test_the_backlog_is_as_deep_as_what_was_diverted_and_drained() -> None:

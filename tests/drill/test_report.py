@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 from datetime import UTC, datetime
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.drill import stories
+from tests.pages import SVG, check_inside, check_labels, read
 from twinbus.charts import nice_ceiling
 from twinbus.drill.director import Performance
 from twinbus.drill.judge import judge
@@ -21,7 +21,6 @@ from twinbus.drill.report.summary import figures, summary_of
 from twinbus.drill.report.timeline import Timeline
 
 NOW = datetime(2030, 1, 2, 3, 4, tzinfo=UTC)
-SVG = "{http://www.w3.org/2000/svg}"
 
 
 def summary(*, left: int = 0) -> dict[str, Any]:
@@ -29,41 +28,6 @@ def summary(*, left: int = 0) -> dict[str, Any]:
     judgement = judge(plan, events, left)
     scene = stories.scene()
     return summary_of(Performance(plan, scene, judgement, events, stories.BEGUN_MS))
-
-
-class Reader(HTMLParser):
-    """Collects what a browser would fetch, and the text."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.fetched: list[str] = []
-        self.tags: set[str] = set()
-        self.open: list[str] = []
-        self.text = ""
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        if tag != "meta":
-            self.open.append(tag)
-        self.fetched += [
-            str(value) for name, value in attrs if name in ("src", "href", "style")
-        ]
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text += data + " "
-
-
-def read(page: str) -> Reader:
-    reader = Reader()
-    reader.feed(page)
-    assert reader.open == []
-    return reader
 
 
 def test_the_page_fetches_nothing_and_runs_nothing() -> None:
@@ -132,16 +96,7 @@ def test_light_and_dark_have_the_same_colours_by_name() -> None:
 def test_everything_is_inside_the_picture(width: int) -> None:
     tree = ET.fromstring(draw(stories.timeline(), width))  # noqa: S314
 
-    _, _, right, bottom = map(float, tree.attrib["viewBox"].split())
-    assert right == width
-    for node in tree.iter():
-        x, y = float(node.get("x", 0)), float(node.get("y", 0))
-        assert 0 <= x <= x + float(node.get("width", 0)) <= right + 0.11
-        assert 0 <= y <= y + float(node.get("height", 0)) <= bottom
-        for point in node.get("points", "").split():
-            left, top = map(float, point.split(","))
-            assert 0 <= left <= right
-            assert 0 <= top <= bottom
+    check_inside(tree, width)
 
 
 @pytest.mark.parametrize("width", [960, 360])
@@ -155,23 +110,9 @@ def test_the_picture_shows_all_series(width: int) -> None:
     assert {"orders", "rooms", "messages per second", "contact", "manage"} <= texts
 
 
-def test_labels_do_not_run_into_each_other() -> None:
-    """Roughly: a character is about this wide, and lines are apart."""
-    for width in (960, 360):
-        tree = ET.fromstring(draw(stories.timeline(), width))  # noqa: S314
-        boxes = [_box(node) for node in tree.iter(f"{SVG}text") if node.text]
-        for place, (x1, x2, y, text) in enumerate(boxes):
-            for other in boxes[place + 1 :]:
-                apart = x2 <= other[0] or other[1] <= x1 or abs(y - other[2]) >= 11
-                assert apart, f"{width}: {text!r} and {other[3]!r}"
-
-
-def _box(node: ET.Element) -> tuple[float, float, float, str]:
-    text = node.text or ""
-    x, wide = float(node.attrib["x"]), len(text) * 6.2
-    start = {"start": x, "middle": x - wide / 2, "end": x - wide}
-    left = start[node.attrib["text-anchor"]]
-    return left, left + wide, float(node.attrib["y"]), text
+@pytest.mark.parametrize("width", [960, 360])
+def test_labels_do_not_run_into_each_other(width: int) -> None:
+    check_labels(ET.fromstring(draw(stories.timeline(), width)))  # noqa: S314
 
 
 def test_a_drill_in_which_nothing_happened_can_be_drawn() -> None:

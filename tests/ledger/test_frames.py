@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.amqp.test_transactions import Desk
-from tests.server.raw import RawClient, serving
+from tests.server.amqp.test_transactions import Desk, serving_desk
 from twinbus.core.entity import QueueDescription
 from twinbus.server.broker.directory.config import NamespaceConfig
 from twinbus.wire.events import Delivered, Detached
@@ -17,10 +16,7 @@ from twinbus.wire.link import Link
 from twinbus.wire.message import sections
 from twinbus.wire.performatives import (
     Accepted,
-    Attach,
-    Coordinator,
     Discharge,
-    Source,
     TransactionalState,
 )
 
@@ -29,14 +25,8 @@ from twinbus.wire.performatives import (
 async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
     folder = tmp_path / "ledger"
     config = NamespaceConfig("contoso", (QueueDescription("in"),), ledger=folder)
-    async with serving(tmp_path / "data", config) as server:
-        client = await RawClient.connect(server.port)
-        session = await client.session()
-        assert await client.authorize(session) == 202
-        attach = Attach(source=Source(), target=Coordinator())
-        link = await client.attach(session, True, attach)
-        yield Desk(server, client, session, link)
-        client.abort()
+    async with serving_desk(tmp_path / "data", config) as found:
+        yield found
 
 
 def counted(desk: Desk) -> dict[tuple[str, str], int]:

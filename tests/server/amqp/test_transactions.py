@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -84,9 +85,10 @@ class Desk:
         self.client.flush()
 
 
-@pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
-    async with serving(tmp_path, CONFIG) as server:
+@asynccontextmanager
+async def serving_desk(folder: Path, config: NamespaceConfig) -> AsyncIterator[Desk]:
+    """A server, and a client with a link to the coordinator."""
+    async with serving(folder, config) as server:
         client = await RawClient.connect(server.port)
         session = await client.session()
         assert await client.authorize(session) == 202
@@ -94,6 +96,12 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
         link = await client.attach(session, True, attach)
         yield Desk(server, client, session, link)
         client.abort()
+
+
+@pytest.fixture
+async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
+    async with serving_desk(tmp_path, CONFIG) as found:
+        yield found
 
 
 async def test_sends_of_several_entities_commit_together(desk: Desk) -> None:
