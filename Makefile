@@ -72,10 +72,22 @@ test-tools: | system
 	if [ -n "$$missing" ]; then $(call debian,$$missing); fi
 
 # RUNLEVEL=1 above asks Debian not to start a broker when it installs one; the bench runs
-# its own. Where the peer cannot be installed, the bench names it as missing.
+# its own. Artemis is in no package of Debian: Maven fetches its distribution, and
+# libaio is what its journal is fastest with. Where a peer cannot be installed, the bench
+# names it as missing.
+ARTEMIS := apache-artemis-2.37.0
+MAVEN_COPY := org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy
+
 peers:
 	@if ! PATH="$$PATH:/usr/sbin" command -v rabbitmq-server >/dev/null; then \
 		( $(call debian, rabbitmq-server) ) || true; fi
+	@if command -v mvn >/dev/null && [ ! -e .peers/$(ARTEMIS) ]; then \
+		( $(call debian, libaio1) ) || true; \
+		mkdir -p .peers && mvn --quiet --batch-mode $(MAVEN_COPY) \
+			-Dartifact=org.apache.activemq:$(subst artemis-,artemis:,$(ARTEMIS)):tar.gz:bin \
+			-DoutputDirectory=.peers && \
+		tar --extract --directory .peers --file .peers/$(ARTEMIS)-bin.tar.gz && \
+		rm .peers/$(ARTEMIS)-bin.tar.gz || echo "Artemis could not be fetched." >&2; fi
 
 $(VENV)/.stamp: pyproject.toml constraints.txt | system
 	$(PYTHON) -m venv $(VENV)
@@ -139,5 +151,5 @@ serve: $(VENV)/.stamp ## Run a development namespace on loopback, its data in ./
 	$(RUN) -m twinbus.cli.main serve --dev --namespace contoso --data ./data
 
 clean: ## Remove everything that setup and the tools made; data stays
-	rm -rf $(VENV) .venvs $(JS)/node_modules build dist
+	rm -rf $(VENV) .venvs $(JS)/node_modules build dist .peers
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache

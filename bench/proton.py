@@ -1,17 +1,20 @@
-"""A lean client that is not ours: our server and RabbitMQ, in turns.
+"""A lean client that is not ours: our server, RabbitMQ and Artemis, in turns.
 
 Owns the figures `proton_*`. The client is Qpid Proton's engine in C with as little
 Python around it as possible (`bench.proton_worker`), so that the servers are the limit,
-and neither has a client made for it. Told with each rate: processor time per message of
+and none has a client made for it. Told with each rate: processor time per message of
 the server's processes and of the client.
 """
 
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from bench.artemis import artemis
 from bench.figures import Results
 from bench.plan import Plan
 from bench.processes import Child, cpu_seconds, twinbus, worker
@@ -20,12 +23,16 @@ from bench.rabbitmq import rabbitmq
 from bench.target import Missing, Target
 
 OURS = "twinbus"
-PEER = "rabbitmq"
+PEERS: dict[str, Callable[[Path], AbstractContextManager[Target | Missing]]] = {
+    "rabbitmq": rabbitmq,
+    "artemis": artemis,
+}
 COMMANDS = ("send", "receive")
-_RATIOS = tuple(f"proton_{do}_vs_{PEER}" for do in COMMANDS)
 _RAW = tuple(f"proton_{OURS}_{do}_per_second" for do in COMMANDS)
 # A round takes two or three seconds, so there can be more of them.
 _ROUNDS_FACTOR = 2
+# Rounds that are not counted: caches, page tables and the peers' compilers get warm.
+_WARM_UP_ROUNDS = 3
 # A server may still write when its client has left: its time is read when it is idle.
 _IDLE_SECONDS = 0.1
 _IDLE_SHARE = 0.15
@@ -66,21 +73,27 @@ def idle_cpu_seconds(pid: int) -> float:
     return spent
 
 
+def _ratios(peer: str) -> list[str]:
+    return [f"proton_{do}_vs_{peer}" for do in COMMANDS]
+
+
 def proton(plan: Plan, results: Results) -> None:
     """Measure the figures of this file."""
     client = library()
     if isinstance(client, Missing):
-        results.miss(client, *_RATIOS, *_RAW)
+        ratios = [name for peer in PEERS for name in _ratios(peer)]
+        results.miss(client, *ratios, *_RAW)
         return
     with ExitStack() as stack:
-        peer: Target | Missing = Missing(PEER, "left out by --no-peers")
-        if plan.peers:
-            peer = stack.enter_context(rabbitmq(plan.folder / "proton-rabbitmq"))
         targets = {OURS: stack.enter_context(twinbus(plan.folder / "proton"))}
-        if isinstance(peer, Missing):
-            results.miss(peer, *_RATIOS)
-        else:
-            targets[PEER] = peer
+        for name, start in PEERS.items():
+            peer: Target | Missing = Missing(name, "left out by --no-peers")
+            if plan.peers:
+                peer = stack.enter_context(start(plan.folder / f"proton-{name}"))
+            if isinstance(peer, Missing):
+                results.miss(peer, *_ratios(name))
+            else:
+                targets[name] = peer
         log = plan.folder / "proton-worker.log"
         sides = {
             name: Side(
@@ -89,8 +102,8 @@ def proton(plan: Plan, results: Results) -> None:
             for name, target in targets.items()
         }
         for side in sides.values():
-            # Caches, page tables and the peer's compiler get warm.
-            side.round(plan.messages)
+            for _ in range(_WARM_UP_ROUNDS if plan.warm_up else 1):
+                side.round(plan.messages)
             side.values.clear()
         for number in range(_ROUNDS_FACTOR * plan.rounds):
             for name in reversed(sides) if number & 1 else sides:
@@ -99,9 +112,10 @@ def proton(plan: Plan, results: Results) -> None:
 
 
 def _report(sides: dict[str, Side], results: Results) -> None:
-    if PEER in sides:
-        ours, theirs = sides[OURS].values, sides[PEER].values
-        for do, name in zip(COMMANDS, _RATIOS, strict=True):
+    ours = sides[OURS].values
+    for peer in sides.keys() - {OURS}:
+        theirs = sides[peer].values
+        for do, name in zip(COMMANDS, _ratios(peer), strict=True):
             results.ratio(name, ours[f"{do}_per_second"], theirs[f"{do}_per_second"])
     for name, side in sides.items():
         for figure, values in side.values.items():

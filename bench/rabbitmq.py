@@ -10,24 +10,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from bench.blocking import BlockingConnection
+from bench.peer import free_port, stop, wait_until_started
 from bench.target import Missing, Target
-from twinbus.errors import TwinbusError
 
 # The script behind Debian's wrapper, which would change to a user of its own.
 SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 PLUGINS = "[rabbitmq_amqp1_0, rabbitmq_shovel, rabbitmq_shovel_management]."
-_START_SECONDS_MAX = 90.0
-_STOP_SECONDS_MAX = 60.0
-_POLL_SECONDS = 0.2
 _CONFIG = """\
 listeners.tcp.local = 127.0.0.1:{amqp_port}
 management.tcp.ip = 127.0.0.1
@@ -36,14 +30,6 @@ management.tcp.port = {http_port}
 disk_free_limit.absolute = 50MB
 log.file.level = warning
 """
-
-
-def free_port() -> int:
-    """A port of loopback that is free now."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
 
 
 @contextmanager
@@ -78,11 +64,16 @@ def rabbitmq(folder: Path) -> Iterator[Target | Missing]:
             )
             children.append(child)
         broker = children[1]
-        yield _started(replace(target, pid=broker.pid), broker, folder)
+        yield wait_until_started(
+            "rabbitmq",
+            replace(target, pid=broker.pid),
+            broker,
+            folder / "start.log",
+        )
     finally:
         # The broker before the name server that it is registered with.
         for child in reversed(children):
-            _stop(child)
+            stop(child)
         log.close()
 
 
@@ -110,31 +101,3 @@ def _environment(folder: Path, names_port: int) -> dict[str, str]:
         "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "enabled_plugins"),
         "RABBITMQ_PID_FILE": str(folder / "pid"),
     }
-
-
-def _started(
-    target: Target, broker: subprocess.Popen[bytes], folder: Path
-) -> Target | Missing:
-    """Wait until the broker takes logins."""
-    end = time.monotonic() + _START_SECONDS_MAX
-    while time.monotonic() < end and broker.poll() is None:
-        connection = BlockingConnection(target.host, target.port, timeout_seconds=5)
-        try:
-            connection.open(target.user, target.password)
-        except TwinbusError:
-            time.sleep(_POLL_SECONDS)
-            continue
-        finally:
-            connection.close()
-        return target
-    tail = (folder / "start.log").read_text(errors="replace")[-400:]
-    return Missing("rabbitmq", f"the broker did not start: {' '.join(tail.split())}")
-
-
-def _stop(child: subprocess.Popen[bytes]) -> None:
-    child.terminate()
-    try:
-        child.wait(_STOP_SECONDS_MAX)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()
