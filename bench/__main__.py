@@ -17,6 +17,7 @@ from bench.attacks import attacks
 from bench.clients import clients
 from bench.deep import deep
 from bench.figures import Results
+from bench.latency import latency
 from bench.ledger import ledger
 from bench.machine import machine
 from bench.pairing import pairing
@@ -28,6 +29,7 @@ from bench.shards import shards
 from bench.syphon import syphon
 from bench.throttling import throttling
 from bench.throughput import throughput
+from bench.topics import topics
 
 LATEST = Path(__file__).resolve().parent / "latest.json"
 
@@ -38,6 +40,8 @@ WORKLOADS: dict[str, Sequence[Workload]] = {
     "shards": (shards,),
     "ledger": (ledger,),
     "proton": (proton,),
+    "latency": (latency,),
+    "topics": (topics,),
     "client": (clients,),
     "pairing": (pairing,),
     "syphon": (syphon,),

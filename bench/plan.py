@@ -33,6 +33,10 @@ class Plan:
     # Rows of the ledgers that are reported.
     report_rows: tuple[int, ...] = (10_000_000, 30_000_000, 100_000_000)
 
+    # Connections that are open at the same time, and how long they send.
+    crowd_connections: int = 1000
+    crowd_seconds: float = 10
+
     # How long each attack is, and the messages of a queue that is purged or deleted.
     attack_seconds: float = 12
     attack_messages: int = 300_000
@@ -62,6 +66,8 @@ class Plan:
             pairing_parts=2,
             syphon_messages=1_000,
             report_rows=(60_000, 120_000),
+            crowd_connections=20,
+            crowd_seconds=0.5,
             attack_seconds=0.5,
             attack_messages=1_000,
             attack_scale=0.02,

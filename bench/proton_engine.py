@@ -189,6 +189,10 @@ class ProtonConnection:
         self.wait(lambda: pn.link_state(link) & _REMOTE_ACTIVE)
         return link
 
+    def fileno(self) -> int:
+        """The socket's file, to wait for it with others."""
+        return self._socket.fileno()
+
     def close(self) -> None:
         """Close, wait for the server's answer, and free everything."""
         self.pn.connection_close(self.handle)

@@ -36,7 +36,6 @@ class ProtonWorker:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._address = target.address.format(QUEUE)
         self._messages: list[tuple[Tag, bytes]] = []
 
     def do(self, command: dict[str, Any]) -> dict[str, float]:
@@ -45,14 +44,16 @@ class ProtonWorker:
         sends = command["do"] == "send"
         if sends and len(self._messages) != count:
             self._messages = [
-                (_tag(number), encode(*each))
+                (tag(number), encode(*each))
                 for number, each in enumerate(contents(count))
             ]
             # They live as long as the worker: never look at them again.
             gc.freeze()
         connection = ProtonConnection(self._target)
-        _log_in(connection, self._target)
-        link = connection.link(self._address, sends=sends)
+        entity = command.get("entity", QUEUE)
+        log_in(connection, self._target, entity)
+        address = self._target.address.format(entity)
+        link = connection.link(address, sends=sends)
         cpu, started = time.process_time(), time.perf_counter()
         if sends:
             send(connection, link, self._messages)
@@ -68,15 +69,17 @@ class ProtonWorker:
         return took
 
 
-def _tag(number: int) -> Tag:
+def tag(number: int) -> Tag:
+    """The name of a delivery."""
     return Tag(4, number.to_bytes(4, "big"))
 
 
-def _log_in(connection: ProtonConnection, target: Target) -> None:
+def log_in(connection: ProtonConnection, target: Target, entity: str) -> None:
+    """Show the token that a server of ours wants to see."""
     if target.connection_string is None:
         return
     reply_to = "cbs-reply"
-    uri, token = make_token(target)
+    uri, token = make_token(target, entity)
     properties = {
         "operation": "put-token",
         "type": "servicebus.windows.net:sastoken",
@@ -85,7 +88,7 @@ def _log_in(connection: ProtonConnection, target: Target) -> None:
     replies = connection.link(CBS, sends=False, near=reply_to)
     requests = connection.link(CBS, sends=True)
     request = encode_request(reply_to, properties, token)
-    send(connection, requests, [(_tag(0), request)])
+    send(connection, requests, [(tag(0), request)])
     answer = Request(receive(connection, replies, 1)).application_properties
     assert answer["status-code"] in (200, 202), answer
 

@@ -78,6 +78,13 @@ FIGURES = {
         "report_spark_120000_peak_mib",
         "report_growth_vs_linear",
     ),
+    "latency": (
+        "latency_twinbus_1_p50_ms",
+        "latency_twinbus_64_p99_ms",
+        "crowd_twinbus_p99_ms",
+        "crowd_twinbus_server_cpu_us",
+    ),
+    "topics": ("topic_10_copy_vs_send", "topic_100_copy_cpu_us"),
     "attacks": (
         "attack_none_longest_ms",
         "attack_attaches_longest_ms",
@@ -98,6 +105,7 @@ STATED = {"shards"}
 PEERED = {
     "server": "server_send_vs_rabbitmq",
     "proton": "proton_send_vs_rabbitmq",
+    "latency": "latency_8_p99_vs_rabbitmq",
     "syphon": "syphon_vs_shovel",
 }
 
@@ -119,7 +127,8 @@ def test_every_workload_is_tried() -> None:
 # Several Spark sessions start and drain, and each attack and number of shards has a
 # server of its own: too long for every run of the tests.
 LONG = dict.fromkeys(
-    ("shards", "syphon", "reports", "attacks", "throttling"), pytest.mark.campaign
+    ("shards", "syphon", "reports", "attacks", "throttling", "latency", "topics"),
+    pytest.mark.campaign,
 )
 
 
