@@ -418,10 +418,10 @@ PENDING_BYTES_MAX = 4 * 1024 * 1024
 # or what takes the time of so many. Each of the three is about 10 ms. What is left over
 # goes on in the next turn.
 TURN_WORK_MAX = 1500
-# A client whose last command took so much lets others go on before its next one: for
-# half of the time of that turn, and this at most.
+# A client whose last command took so much lets others go on before its next one: as
+# long as that turn took, and this at most.
 COSTLY_WORK = TURN_WORK_MAX // 2
-COSTLY_PAUSE_SECONDS_MAX = 0.025
+COSTLY_PAUSE_SECONDS_MAX = 0.05
 FILTER_STEPS_PER_ROW = 64
 # A message that is written alone: a statement of its own, and for the first one in a
 # container also a page that the commit writes.

@@ -77,9 +77,9 @@ class Waiting:
     """The commands that wait, and which of them the next turn takes.
 
     After a turn with a costly command, or with work that time has left over, the next
-    one of these waits for half of the time that the turn took, so that other clients go
-    on: most of them send a command, wait for its answer, and send the next one. Without
-    others it does not wait.
+    one of these waits as long as the turn took, so that other clients go on: most of
+    them send a command, wait for its answer, and send the next one. Without others it
+    does not wait.
     """
 
     def __init__(self) -> None:
@@ -153,7 +153,7 @@ class Waiting:
             return
         self._tick_again = outcome.tick_again
         if (is_costly or outcome.tick_again) and self._others:
-            pause = min((now - begun) / 2, limits.COSTLY_PAUSE_SECONDS_MAX)
+            pause = min(now - begun, limits.COSTLY_PAUSE_SECONDS_MAX)
             self._costly_at = now + pause
             self._others = False
 
