@@ -20,7 +20,7 @@ from twinbus.server.broker.turn import Turn
 from twinbus.wire.events import Answered, Closed, Delivered, Detached, Disposed
 from twinbus.wire.message import sections
 from twinbus.wire.performatives import Accepted, Attach, Rejected, Source, Target
-from twinbus.wire.types import Symbol
+from twinbus.wire.types import Described, Symbol, ULong
 
 pytestmark = pytest.mark.turns
 
@@ -235,6 +235,31 @@ async def test_sends_that_arrive_together_count_each_for_the_rate(
     busy = [state for state in states if isinstance(state, Rejected)]
     conditions = {state.error.condition for state in busy if state.error is not None}
     assert conditions == {"com.microsoft:server-busy"}
+
+
+@pytest.mark.parametrize("asked", ["A", None])
+async def test_a_session_is_named_in_the_form_of_the_question(
+    client: RawClient, asked: str | None
+) -> None:
+    await _authorized(client)
+    session = await client.session()
+    sender = await client.sender(session, "s")
+    await client.send(sender, sections.encode_message(b"x", {sections.GROUP_ID: "A"}))
+    code = ULong(0x137000000C)
+
+    answers = []
+    for value in (asked, Described(code, asked)):
+        source = Source(address="s", filter={Symbol(SESSION_FILTER): value})
+        attach = Attach(source=source, target=Target(), snd_settle_mode=0)
+        link = await client.attach(session, False, attach)
+        granted = link.peer_attach.source
+        assert granted is not None
+        answers.append((granted.filter or {})[SESSION_FILTER])
+        link.detach()
+        client.flush()
+        await client.wait(Detached)
+
+    assert answers == ["A", Described(code, "A")]
 
 
 async def test_a_settlement_after_the_session_ended_says_that_the_session_is_lost(

@@ -115,13 +115,26 @@ class SessionWait(Node):
         node.hold(grant)
         answer = self.connection.answer_attach(self.link)
         assert answer.source is not None
-        answer.source.filter = {Symbol(SESSION_FILTER): grant.name}
+        answer.source.filter = {Symbol(SESSION_FILTER): self._granted(grant.name)}
         answer.properties = (answer.properties or {}) | {
             Symbol(_LOCKED_UNTIL): ticks(taken.until_ms)
         }
         self.link.accept(answer)
         node.open()
         self.connection.flush_soon()
+
+    def _granted(self, name: str) -> str | Described:
+        """The session's name in the form that the client asked in: it reads no other.
+
+        The Go client describes its filter; those for Python, JavaScript and Java do
+        not.
+        """
+        source = self.link.peer_attach.source
+        assert source is not None
+        asked = (source.filter or {})[SESSION_FILTER]
+        if isinstance(asked, Described):
+            return Described(asked.descriptor, name)
+        return name
 
     def _unauthorized(self) -> TwinbusError | None:
         """Why the client may not receive; its claim may have ended while it waited."""
