@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from twinbus.server.broker.directory.config import NamespaceConfig
-from twinbus.server.http.websocket import PATH, SUBPROTOCOL
+from twinbus.server.http.websocket import PATH, SUBPROTOCOLS
 from twinbus.server.setup.certificates import TlsOptions
 from twinbus.server.setup.listener import ListenOptions
 from twinbus.server.setup.server import Server, ServerOptions
@@ -17,7 +17,7 @@ from twinbus.server.setup.server import Server, ServerOptions
 UPGRADE = (
     "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
     f"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
-    f"Sec-WebSocket-Protocol: {SUBPROTOCOL}\r\n"
+    f"Sec-WebSocket-Protocol: {SUBPROTOCOLS[0]}\r\n"
 )
 
 

@@ -16,7 +16,7 @@ from twinbus.server.access.port import NamespacePort
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.http.server import HttpServer
-from twinbus.server.http.websocket import PATH, SUBPROTOCOL
+from twinbus.server.http.websocket import PATH, SUBPROTOCOLS
 from twinbus.server.setup import listener
 from twinbus.store.opening import open_store
 
@@ -125,7 +125,10 @@ class Caller:
 
     @classmethod
     async def call(
-        cls, port: int, target: str = PATH, protocols: tuple[str, ...] = (SUBPROTOCOL,)
+        cls,
+        port: int,
+        target: str = PATH,
+        protocols: tuple[str, ...] = SUBPROTOCOLS[:1],
     ) -> Caller:
         caller = cls(*await asyncio.open_connection("127.0.0.1", port))
         caller.send(events.Request(host="x", target=target, subprotocols=[*protocols]))
@@ -161,24 +164,27 @@ async def called(site: Site) -> Caller:
     caller = await Caller.call(site.port)
     accepted = await caller.next()
     assert isinstance(accepted, events.AcceptConnection)
-    assert accepted.subprotocol == SUBPROTOCOL
+    assert accepted.subprotocol == SUBPROTOCOLS[0]
     return caller
 
 
 @pytest.mark.parametrize("target", [PATH, PATH + "/", "/%24servicebus/websocket?a=b"])
-async def test_the_subprotocol_is_selected(site: Site, target: str) -> None:
-    caller = await Caller.call(site.port, target, ("other", SUBPROTOCOL))
+@pytest.mark.parametrize("subprotocol", ["AMQPWSB10", "amqp"])
+async def test_the_subprotocol_is_selected(
+    site: Site, target: str, subprotocol: str
+) -> None:
+    caller = await Caller.call(site.port, target, ("other", subprotocol))
 
     accepted = await caller.next()
 
     assert isinstance(accepted, events.AcceptConnection)
-    assert accepted.subprotocol == SUBPROTOCOL
+    assert accepted.subprotocol == subprotocol
     await caller.hang_up()
 
 
 @pytest.mark.parametrize(
     ("target", "protocols", "status"),
-    [("/other", (SUBPROTOCOL,), 404), (PATH, ("mqtt",), 400), (PATH, (), 400)],
+    [("/other", ("amqp",), 404), (PATH, ("mqtt",), 400), (PATH, (), 400)],
 )
 async def test_another_path_or_subprotocol_is_refused(
     site: Site, target: str, protocols: tuple[str, ...], status: int

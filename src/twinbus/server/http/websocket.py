@@ -26,7 +26,8 @@ from twinbus.ledger.schema import AMQP_WS
 from twinbus.server.access.port import CONNECTION_KIND
 
 PATH = "/$servicebus/websocket"
-SUBPROTOCOL = "AMQPWSB10"
+# The name that most official clients use, and AMQP's own, which Go programs use.
+SUBPROTOCOLS = ("AMQPWSB10", "amqp")
 
 _GOING_AWAY = 1001
 _TEXT_REFUSED = 1003
@@ -178,13 +179,16 @@ class WebSocketProtocol(asyncio.Protocol):
         path = unquote(request.target.partition("?")[0]).rstrip("/")
         if path.lower() != PATH:
             self._refuse(404, f"WebSockets are served at {PATH}.")
-        elif SUBPROTOCOL not in request.subprotocols:
-            self._refuse(400, f"The subprotocol must be {SUBPROTOCOL}.")
-        else:
-            accept = events.AcceptConnection(subprotocol=SUBPROTOCOL)
-            self._socket.write(self._messages.send(accept))
-            self._inner = cast("asyncio.Protocol", self._connect())
-            self._inner.connection_made(self._transport)
+            return
+        offered = (name for name in request.subprotocols if name in SUBPROTOCOLS)
+        chosen = next(offered, None)
+        if chosen is None:
+            self._refuse(400, f"The subprotocol must be {' or '.join(SUBPROTOCOLS)}.")
+            return
+        accept = events.AcceptConnection(subprotocol=chosen)
+        self._socket.write(self._messages.send(accept))
+        self._inner = cast("asyncio.Protocol", self._connect())
+        self._inner.connection_made(self._transport)
 
     def _refuse(self, status: int, text: str) -> None:
         body = text.encode("ascii")
