@@ -19,7 +19,7 @@ SECONDS ?= 600
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup system test-tools peers lint format quick test drill drills fuzz
-.PHONY: bench campaigns soak serve clean
+.PHONY: bench campaigns sdks soak serve clean
 
 help: ## Print this help
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sort | \
@@ -143,6 +143,25 @@ bench: setup peers ## Measure beside the peers (ONLY=server for one workload)
 campaigns: setup ## Run the big matrices: crash points, power loss, long fuzzing
 	$(RUN) -m pytest -m campaign --timeout 0
 	TWINBUS_TEST_SHARDS=4 $(RUN) -m pytest --timeout 0 tests/sdk
+
+# A program of cases for each client, with a list of them beside it. The tools keep what
+# they download in their own caches, outside of this folder.
+build/sdks/go.json: $(wildcard tests/sdk/go/*)
+	@mkdir -p $(@D)
+	cd tests/sdk/go && go build -o ../../../build/sdks/go .
+	build/sdks/go --list > $@
+
+# $(call program,TOOL,LANGUAGE): build it, or say that its tool is missing.
+define program
+	@if command -v $(1) >/dev/null; then \
+		$(MAKE) --no-print-directory build/sdks/$(2).json; \
+	else rm -f build/sdks/$(2).json; \
+		echo "$(1) is missing: the client for $(2) is not tested."; fi
+endef
+
+sdks: $(VENV)/.stamp ## Test with the official client for Go
+	$(call program,go,go)
+	$(RUN) -m pytest -m sdks tests/sdk/test_go.py
 
 soak: setup ## Break two servers under load, and check (SECONDS=600 SEED=...)
 	$(RUN) -m tests.soak --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
