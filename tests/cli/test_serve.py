@@ -208,23 +208,23 @@ def test_each_certificate_needs_a_key() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes",
+    "jwt",
     [
-        {"jwt_issuer": "https://issuer.example"},
-        {"jwt_jwks": Path("jwks.json")},
-        {"jwt_audience": "api://bus"},
+        ("https://issuer.example", None, None),
+        (None, Path("jwks.json"), None),
+        (None, None, "api://bus"),
     ],
 )
-def test_bearer_tokens_need_an_issuer_and_its_keys(changes: dict[str, object]) -> None:
+def test_bearer_tokens_need_an_issuer_and_its_keys(jwt: tuple[object, ...]) -> None:
     with pytest.raises(ConfigError, match=r"--jwt-issuer.*--jwt-jwks"):
-        options_from(given(**changes))
+        options_from(given(jwt=jwt))
 
 
 def test_bearer_tokens_are_for_service_bus_unless_it_is_said() -> None:
-    issuer = {"jwt_issuer": "i", "jwt_jwks": Path("jwks.json")}
+    issuer = ("i", Path("jwks.json"))
 
-    plain = options_from(given(**issuer)).jwt
-    other = options_from(given(**issuer, jwt_audience="api://bus")).jwt
+    plain = options_from(given(jwt=(*issuer, None))).jwt
+    other = options_from(given(jwt=(*issuer, "api://bus"))).jwt
 
     assert plain is not None
     assert other is not None

@@ -433,7 +433,7 @@ def test_the_namespace_is_described(
     shown = admin.get_namespace_properties()
 
     assert shown.name in CLIENTS
-    assert (shown.messaging_sku, shown.namespace_type) == ("Standard", "Messaging")
+    assert (shown.messaging_sku, shown.namespace_type) == ("Premium", "Messaging")
 
 
 def test_errors_are_the_ones_the_client_knows(

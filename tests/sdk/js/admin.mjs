@@ -389,7 +389,7 @@ test("things_exist_or_do_not", async ({ admin, name }) => {
 test("the_namespace_is_described", async ({ admin }) => {
   const shown = await admin.getNamespaceProperties();
 
-  assertHas(shown, { name: "javascript", messagingSku: "Standard" });
+  assertHas(shown, { name: "javascript", messagingSku: "Premium" });
   assert.ok(Math.abs(Date.now() - shown.createdAt.getTime()) < 600_000);
 });
 

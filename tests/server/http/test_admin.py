@@ -391,7 +391,8 @@ async def test_the_namespace_describes_itself(site: AdminSite) -> None:
 
     assert values == {
         "CreatedTime": "2023-11-14T22:13:20.000Z",
-        "MessagingSKU": "Standard",
+        "MessagingSKU": "Premium",
+        "MessagingUnits": "1",
         "ModifiedTime": "2023-11-14T22:13:25.000Z",
         "Name": "contoso",
         "NamespaceType": "Messaging",

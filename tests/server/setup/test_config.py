@@ -268,6 +268,7 @@ def test_a_wrong_value_is_named_with_its_place(
         ("namespaces: [{name: a, message_rate_per_second: 0}]", "between 1 and"),
         ("namespaces: [{name: a, ledger: true}]", "ledger, or false for none."),
         ("namespaces: [{name: a, ledger: 5}]", ".ledger: this must be the folder"),
+        ("namespaces: [{name: a, tier: gold}]", ".tier: 'gold' is not a tier. Use sta"),
         ("namespaces: [{name: a, shards: 0}]", ".shards: 0 shards are not possible"),
         ("namespaces: [{name: a, shards: 65}]", "a namespace has 1 to 64."),
         ("namespaces: [{name: a, shards: []}]", "0 shards are not possible"),

@@ -19,6 +19,7 @@ import typer
 
 from twinbus import limits
 from twinbus.cli.server.logs import log_to_stderr
+from twinbus.core.tier import NamespaceTier
 from twinbus.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -150,6 +151,14 @@ Shards = Annotated[
         "of its own; can be raised later, never lowered. Otherwise as before, or 1.",
     ),
 ]
+TierOption = Annotated[
+    NamespaceTier | None,
+    typer.Option(
+        "--tier",
+        help="standard refuses messages over 256 KB, and queues and topics that ask "
+        "for them. Otherwise as before, or premium.",
+    ),
+]
 JwtIssuer = Annotated[
     str | None,
     typer.Option(help="Accept bearer tokens of this issuer; needs --jwt-jwks."),
@@ -209,12 +218,12 @@ class ServeOptions:
     throttle: tuple[Any, ...] = (None, limits.THROTTLE_PENDING_BYTES, None, None)
     reserve: int | None = None
     shards: int | None = None
+    tier: NamespaceTier | None = None
     faults: bool = False
     # False for none, None for the usual place.
     ledger: Path | Literal[False] | None = None
-    jwt_issuer: str | None = None
-    jwt_jwks: Path | None = None
-    jwt_audience: str | None = None
+    # The issuer, the file with its keys and the audience of bearer tokens.
+    jwt: tuple[str | None, Path | None, str | None] = (None, None, None)
 
 
 @app.command()
@@ -239,6 +248,7 @@ def serve(
     memory_limit: MemoryLimit = None,
     reserve: Reserve = None,
     shards: Shards = None,
+    tier: TierOption = None,
     faults: Rehearse = False,
     ledger: LedgerFolder = None,
     no_ledger: NoLedger = False,
@@ -271,11 +281,10 @@ def serve(
         throttle=(throttle_commit, throttle_pending, throttle_lag, memory_limit),
         reserve=reserve,
         shards=shards,
+        tier=tier,
         faults=faults,
         ledger=_ledger_asked(ledger, no_ledger),
-        jwt_issuer=jwt_issuer,
-        jwt_jwks=jwt_jwks,
-        jwt_audience=jwt_audience,
+        jwt=(jwt_issuer, jwt_jwks, jwt_audience),
     )
     _start(given, log_level, log_format)
 
@@ -352,6 +361,7 @@ def options_from(given: ServeOptions) -> ServerOptions:
         throttle=_thresholds(given),
         reserve_bytes=reserve_bytes,
         shards=given.shards,
+        tier=given.tier,
         faults=given.faults,
         ledger=_ledger(given, namespaces),
         jwt=_jwt(given),
@@ -381,17 +391,17 @@ def _ledger(given: ServeOptions, namespaces: list[NamespaceConfig]) -> Path | No
 def _jwt(given: ServeOptions) -> JwtOptions | None:
     from twinbus.core.rights import AUDIENCE, JwtOptions
 
-    if given.jwt_issuer is None and given.jwt_jwks is None:
-        if given.jwt_audience is not None:
+    issuer, jwks, audience = given.jwt
+    if issuer is None and jwks is None:
+        if audience is not None:
             raise ConfigError("--jwt-audience needs --jwt-issuer and --jwt-jwks.")
         return None
-    if given.jwt_issuer is None or given.jwt_jwks is None:
+    if issuer is None or jwks is None:
         raise ConfigError(
             "--jwt-issuer and --jwt-jwks belong together: one says whose tokens are "
             "accepted, the other holds the keys that prove them."
         )
-    audience = given.jwt_audience or AUDIENCE
-    return JwtOptions(given.jwt_issuer, given.jwt_jwks, audience)
+    return JwtOptions(issuer, jwks, audience or AUDIENCE)
 
 
 def _namespaces(given: ServeOptions) -> list[NamespaceConfig]:

@@ -45,6 +45,7 @@ from twinbus.core.filters import (
     TrueFilter,
 )
 from twinbus.core.rights import AUDIENCE, ROLES, JwtOptions
+from twinbus.core.tier import NamespaceTier
 from twinbus.server.broker.directory.config import (
     NamespaceConfig,
     SubscriptionConfig,
@@ -189,7 +190,8 @@ def _snake(name: str) -> str:
 def _namespace(node: ConfigNode, style: _Style) -> NamespaceConfig:
     fields = style.fields(node)
     ours = ("authorization_rules", "message_rate_per_second", "jwt", "shards")
-    fields = _known(fields, ("name", "queues", "topics", "ledger", *ours), style)
+    more = ("ledger", "tier", *ours)
+    fields = _known(fields, ("name", "queues", "topics", *more), style)
     name = _name(node, fields, style)
     fields["name"].checked(lambda: names.check_namespace_name(name))
     queue_nodes = _take_list(fields, "queues")
@@ -210,9 +212,17 @@ def _namespace(node: ConfigNode, style: _Style) -> NamespaceConfig:
         authorization_rules=_authorization_rules(rules) if rules else (),
         message_rate_per_second=rate.integer() if rate else None,
         jwt=_jwt(fields["jwt"]) if "jwt" in fields else None,
+        tier=_tier(fields["tier"]) if "tier" in fields else None,
         shards=_shards(fields["shards"]) if "shards" in fields else None,
         ledger=_ledger(fields["ledger"]) if "ledger" in fields else None,
     )
+
+
+def _tier(node: ConfigNode) -> NamespaceTier:
+    known = {tier.value: tier for tier in NamespaceTier}
+    if node.text().lower() not in known:
+        node.fail(f"{node.value!r} is not a tier. Use {' or '.join(known)}.")
+    return known[node.text().lower()]
 
 
 def _ledger(node: ConfigNode) -> Path | Literal[False]:

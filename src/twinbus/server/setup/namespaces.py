@@ -17,6 +17,7 @@ from typing import NamedTuple, cast
 from twinbus import limits
 from twinbus.clock import Clock, Now
 from twinbus.core import names
+from twinbus.core.tier import DEFAULT_TIER, NamespaceTier
 from twinbus.errors import ConfigError, ShardAway, StoreFault, TwinbusError
 from twinbus.server.broker.crossing.mover import Mover
 from twinbus.server.broker.crossing.outbox import compare
@@ -34,6 +35,9 @@ from twinbus.store.shards import OpenedShard, open_shards
 from twinbus.store.stand_in import StandIn
 
 log = logging.getLogger("twinbus.server")
+
+# The setting of each shard with the tier of the namespace.
+_TIER = "tier"
 
 
 class OpenedNamespace(NamedTuple):
@@ -77,6 +81,7 @@ def open_namespace(
                 store = cast("Store", StandIn(known.get(each.number, []), text))
             namespace = Namespace(name, store, rate=rate, shards=shards)
             namespace.is_away = namespace.is_stopped = each.store is None
+        shards.tier = _remembered_tier(shards)
         _check_names(shards)
         for namespace in shards:
             if not namespace.is_away:
@@ -97,6 +102,13 @@ def _mirrored(store: Store | None) -> dict[int, list[EntityRow]]:
     for each in [] if store is None else store.mirrored():
         known.setdefault(each.shard, []).append(each.entity)
     return known
+
+
+def _remembered_tier(shards: Shards) -> NamespaceTier:
+    """The tier that the namespace had, from the first shard that says it."""
+    kept = (each.store.setting(_TIER) for each in shards)
+    text = next((text for text in kept if text is not None), None)
+    return DEFAULT_TIER if text is None else NamespaceTier(text)
 
 
 def _compare(namespace: Namespace) -> None:
@@ -142,6 +154,9 @@ def set_up(shards: Shards, config: NamespaceConfig, now: Now) -> None:
     try:
         for namespace in shards:
             namespace.config = config
+        shards.tier = config.tier or shards.tier
+        for each in begun:
+            each.store.put_setting(_TIER, shards.tier.value)
         if first in begun:
             _set_up_first(first, begun, turn)
         parts = plan(shards, config)
@@ -150,6 +165,7 @@ def set_up(shards: Shards, config: NamespaceConfig, now: Now) -> None:
         }
         for each in begun:
             bring_up(each, parts[each.shard], made[each.shard], turn)
+        _check_tier(shards)
         while begun:
             begun[0].store.commit()
             begun.pop(0).undo_log.clear()
@@ -158,6 +174,18 @@ def set_up(shards: Shards, config: NamespaceConfig, now: Now) -> None:
             with contextlib.suppress(StoreFault):
                 each.store.rollback()
         raise
+
+
+def _check_tier(shards: Shards) -> None:
+    """Refuse a smaller tier than entities need that the configuration leaves alone."""
+    for entity in shards.entities():
+        if not shards.tier.allows(entity.description):
+            raise ConfigError(
+                f"'{entity.name}' needs the tier premium, since it takes messages of "
+                f"{entity.message_bytes_max >> 10} KB. Serve the namespace with --tier "
+                "premium, set max_message_size_in_kilobytes of the entity to "
+                f"{limits.MESSAGE_KILOBYTES_DEFAULT}, or delete it."
+            )
 
 
 def _begin(shards: Shards) -> list[Namespace]:

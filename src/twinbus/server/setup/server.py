@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from twinbus import limits
 from twinbus.clock import Clock, SystemClock
 from twinbus.core.rights import JwtOptions
+from twinbus.core.tier import NamespaceTier
 from twinbus.errors import ConfigError
 from twinbus.ledger.files import writer_name
 from twinbus.ledger.keeper import LedgerKeeper
@@ -79,6 +80,8 @@ class ServerOptions:
     throttle: Thresholds | None = None
     # Whose bearer tokens are accepted, where the configuration does not say.
     jwt: JwtOptions | None = None
+    # What namespaces allow whose configuration does not say; None: as before.
+    tier: NamespaceTier | None = None
     # Whether `twinbus fault` may switch faults on.
     faults: bool = False
     # Messages and entities are gone when the server stops; for tests.
@@ -188,6 +191,7 @@ class Server:
         self._tls, self._ca_file = prepare(folder, given, options, now_ms)
 
     def _open(self, config: NamespaceConfig) -> None:
+        config = replace(config, tier=config.tier or self.options.tier)
         jwt = config.jwt or self.options.jwt
         tokens = BearerTokens.load(jwt) if jwt else None
         rate = config.message_rate_per_second or self.options.message_rate

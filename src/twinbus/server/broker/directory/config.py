@@ -18,6 +18,7 @@ from twinbus.core.entity import (
     TopicDescription,
 )
 from twinbus.core.rights import JwtOptions
+from twinbus.core.tier import NamespaceTier
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,8 @@ class NamespaceConfig:
     message_rate_per_second: int | None = None
     # Whose bearer tokens the namespace accepts.
     jwt: JwtOptions | None = None
+    # What it allows; None: as the server is told.
+    tier: NamespaceTier | None = None
     # How many parts it has, or the folder of each; None: as the server is told.
     shards: int | tuple[Path, ...] | None = None
     # The folder of its ledger, or False for none; None: as the server is told.

@@ -132,7 +132,7 @@ class Entities:
 
     def create(self, description: Description, now_ms: int) -> Entity:
         """Create a queue, topic or subscription (the latter with its default rule)."""
-        description.validate()
+        self._check(description)
         if self.find_anywhere(description.key) is not None:
             raise EntityExists(
                 f"The messaging entity '{description.path.text}' already exists."
@@ -188,7 +188,7 @@ class Entities:
     def update(self, description: Description, turn: Turn) -> Entity:
         """Give an entity another description."""
         entity = self.get(description.path)
-        description.validate()
+        self._check(description)
         changed(entity.description, description)
         self._check_targets(description)
         description = _dated(description, entity.description, turn.now.wall_ms)
@@ -305,6 +305,11 @@ class Entities:
         self._note_rules(entity)
         del entity.rules[name.lower()]
         self._save(entity, now_ms)
+
+    def _check(self, description: Description) -> None:
+        description.validate()
+        if self._shards is not None:
+            self._shards.tier.check(description)
 
     def _check_targets(self, description: Description) -> None:
         """Forwarding leads to an entity that exists, as the real service asks."""

@@ -1,4 +1,4 @@
-"""A namespace at a glance: its shards, and the fragments of partitioned entities.
+"""A namespace at a glance: tier, shards, and the fragments of partitioned entities.
 
 Owns what people and `GET /$shards` are told. All of it is read from memory, without a
 turn, so that a shard that hangs does not hold up the answer. Changes nothing.
@@ -21,6 +21,7 @@ def overview(shards: Shards) -> dict[str, Any]:
     partitioned = [entity for entity in shards.entities() if entity.fragments]
     return {
         "namespace": shards[0].name,
+        "tier": shards.tier.value,
         "shards": [_shard(each) for each in shards],
         "partitioned": [
             _partitioned(shards, entity)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from twinbus.core.names import EntityPath, SubQueue
+from twinbus.core.tier import DEFAULT_TIER, NamespaceTier
 from twinbus.errors import EntityNotFound, ShardAway
 from twinbus.store.base import Counts
 
@@ -28,6 +29,8 @@ class Shards:
 
     def __init__(self) -> None:
         self._all: list[Namespace] = []
+        # What the namespace allows in all of them.
+        self.tier: NamespaceTier = DEFAULT_TIER
 
     def add(self, namespace: Namespace) -> None:
         """Take the shard with the next number in."""

@@ -15,6 +15,7 @@ from typing import Generic, TypeVar
 from twinbus import limits
 from twinbus.core.names import SubQueue
 from twinbus.core.rule import RuleDescription
+from twinbus.core.tier import NamespaceTier
 from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.directory.shards import Shards
 from twinbus.server.broker.namespace import Namespace
@@ -111,9 +112,12 @@ def namespace_entry(
     created_ms = namespace.created_ms(now_ms)
     changes = (entity.updated_ms for entity in namespace.entities)
     updated_ms = max(changes, default=created_ms)
+    tier = namespace.shards.tier
     inner = (
         tag("CreatedTime", moment(created_ms))
-        + tag("MessagingSKU", "Standard")
+        + tag("MessagingSKU", tier.sku)
+        # The JavaScript client wants the number where it is premium, and nowhere else.
+        + (tag("MessagingUnits", "1") if tier is NamespaceTier.PREMIUM else "")
         + tag("ModifiedTime", moment(updated_ms))
         + tag("Name", escape(namespace.name))
         + tag("NamespaceType", "Messaging")
