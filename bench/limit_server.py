@@ -132,12 +132,12 @@ async def _serve() -> None:
     clock = SystemClock()
     config = NamespaceConfig(NAME, queues=(QueueDescription(QUEUE),))
     set_up(namespace.shards, config, clock.now())
-    rules = keys.with_dev_key(keys.load_rules(store))
+    rules = keys.with_dev_key(keys.load_rules(store), keys.DOCUMENTED_KEY)
     entity = namespace.entities.find(QUEUE)
     assert entity is not None
     store.switch_off(entity.id)
     host = Host(namespace, clock)
-    namespace.dev_key = True
+    namespace.dev_key = keys.DOCUMENTED_KEY
     port = NamespacePort(host)
     server = await loop.create_server(lambda: ServerConnection(port), HOST, 0)
     root = keys.find_rule(rules, keys.ROOT_RULE_NAME)

@@ -66,6 +66,9 @@ TOKEN_BYTES_MAX = 1024
 BEARER_TOKEN_BYTES_MAX = 8 * 1024
 # The end of year 9999, in seconds since the epoch: the last second that clients print.
 TOKEN_EXPIRY_SECONDS_MAX = 253_402_300_799
+# The shortest key that may take the place of the documented one where other machines
+# reach the server: 32 bytes in base64, without the padding.
+DEV_KEY_CHARS_MIN = 43
 # Long enough for any generated key; HMAC would take more, a form field should not.
 KEY_CHARS_MAX = 256
 KEY_NAME_CHARS_MAX = 256

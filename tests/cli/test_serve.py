@@ -141,7 +141,7 @@ def test_mistakes_are_one_line_and_code_two(run: Run, tmp_path: Path) -> None:
             (("--dev", "--amqp-port", taken), f"{taken} is in use"),
             (("--dev", "--config", bad), "queues"),
             (("--dev", "--config", tmp_path / "none"), "cannot be read"),
-            (("--dev", "--host", "0.0.0.0"), "leave --dev out"),
+            (("--dev", "--host", "0.0.0.0"), "leave --host or --dev out"),
             (("--host", "0.0.0.0", "--amqp-port", 0, "--namespace", "a"), "clear text"),
             (("--dev", "--namespace", "a/b"), "namespace name"),
             (("--dev", "--namespace", "a", "--namespace", "A"), "twice"),

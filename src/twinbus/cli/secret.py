@@ -1,17 +1,36 @@
 """Secrets on the command line: as they are, from a file, or from the environment.
 
 `@FILE` reads a file and `env:NAME` a variable, so that keys stay out of the history of
-the shell and out of the list of processes.
+the shell and out of the list of processes. `TWINBUS_KEY` is the key of `serve --dev`.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from twinbus import limits
 from twinbus.core.sas import Secret
 from twinbus.errors import ConfigError
+
+DEV_KEY_VARIABLE = "TWINBUS_KEY"
+# What a key is made of, so that it fits into a connection string.
+_KEY = re.compile(r"[A-Za-z0-9+/=_-]*")
+
+
+def dev_key() -> Secret | None:
+    """The key that takes the place of the documented one, if the environment has it."""
+    text = os.environ.get(DEV_KEY_VARIABLE)
+    if text is None:
+        return None
+    low, high = limits.DEV_KEY_CHARS_MIN, limits.KEY_CHARS_MAX
+    if not low <= len(text) <= high or not _KEY.fullmatch(text):
+        raise ConfigError(
+            f"{DEV_KEY_VARIABLE} must have {low} to {high} letters, digits or +/=_- "
+            f"and has {len(text)} characters. Make one: openssl rand -base64 32"
+        )
+    return Secret(text)
 
 
 def read_secret(given: str) -> Secret:

@@ -98,7 +98,7 @@ def test_the_documented_key_works_beside_the_random_one(store: Store) -> None:
     (root,) = keys.ensure_root(store, NOW_MS)
     keys.add_rule(store, reader(), NOW_MS)
 
-    dev_root, other = keys.with_dev_key(keys.load_rules(store))
+    dev_root, other = keys.with_dev_key(keys.load_rules(store), keys.DOCUMENTED_KEY)
 
     assert dev_root.keys == (Secret(DEV_KEY_TEXT), root.primary_key)
     assert other == reader()

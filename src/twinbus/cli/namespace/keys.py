@@ -26,6 +26,7 @@ from twinbus.cli.offline import (
 )
 from twinbus.cli.output import Json, show, show_all
 from twinbus.cli.remote import CaFile, Remote, Running, Url, reach
+from twinbus.cli.secret import dev_key
 from twinbus.core.sas import DEV_KEY_NAME, Secret
 from twinbus.errors import ConfigError
 from twinbus.server.setup.served_at import ServedAt
@@ -120,7 +121,8 @@ def _at_host(known: ServedAt, host: str | None) -> ServedAt:
     if port is None or port == known.message_port:
         return replace(known, host=name)
     ports = {kind: known.ports[kind] for kind in known.ports if kind == "https"}
-    return ServedAt(name, {**ports, "amqps": port})
+    ports["amqp" if known.dev else "amqps"] = port
+    return ServedAt(name, ports, known.dev)
 
 
 def _shown(rule: AuthorizationRule, served_at: ServedAt) -> dict[str, Any]:
@@ -145,11 +147,14 @@ def show_one(
     as_json: Json = False,
 ) -> None:
     """Show the keys of a rule and a connection string with them."""
-    from twinbus.server.broker.directory.keys import find_rule, read_rules
+    from twinbus.server.broker.directory import keys
 
     folder = namespace_folder(data, namespace)
-    rule = find_rule(read_rules(folder), name)
-    show(_shown(rule, _at_folder(folder, host)), as_json)
+    rules = keys.read_rules(folder)
+    served_at = _at_folder(folder, host)
+    if served_at.dev and (key := dev_key()) is not None:
+        rules = keys.with_dev_key(rules, key)
+    show(_shown(keys.find_rule(rules, name), served_at), as_json)
 
 
 @app.command("list")

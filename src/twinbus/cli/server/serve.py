@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from twinbus import limits
+from twinbus.cli.secret import dev_key
 from twinbus.cli.server.logs import log_to_stderr
 from twinbus.core.tier import NamespaceTier
 from twinbus.errors import ConfigError
 
 if TYPE_CHECKING:
     from twinbus.core.rights import JwtOptions
+    from twinbus.core.sas import Secret
     from twinbus.server.broker.directory.config import NamespaceConfig
     from twinbus.server.broker.load.facets import Thresholds
     from twinbus.server.setup.server import Server, ServerOptions
@@ -55,7 +57,9 @@ Names = Annotated[
 Dev = Annotated[
     bool,
     typer.Option(
-        "--dev", help="Loopback only, in clear text, with the emulator's known key."
+        "--dev",
+        help="Loopback only, in clear text, with the emulator's known key. With a key "
+        "of your own in TWINBUS_KEY also on another --host.",
     ),
 ]
 Data = Annotated[Path, typer.Option(help="The folder that keeps everything.")]
@@ -214,6 +218,8 @@ class ServeOptions:
     private_keys: list[Path]
     tls_hosts: list[str]
     message_rate: int | None
+    # With --dev: instead of the documented key.
+    dev_key: Secret | None = None
     # As `Thresholds` takes them.
     throttle: tuple[Any, ...] = (None, limits.THROTTLE_PENDING_BYTES, None, None)
     reserve: int | None = None
@@ -299,6 +305,8 @@ def _start(given: ServeOptions, log_level: str, log_format: str) -> None:
 
     log_to_stderr(log_level, log_format)
     supervised = Supervised.here()
+    if given.dev:
+        given = replace(given, dev_key=dev_key())
     options = replace(options_from(given), sockets=received())
     about = {"log_level": log_level, "log_format": log_format}
     about["data"] = str(given.data.resolve())
@@ -322,15 +330,16 @@ def _thresholds(given: ServeOptions) -> Thresholds:
 def options_from(given: ServeOptions) -> ServerOptions:
     """What the server is asked to be; refuses options that contradict each other."""
     from twinbus.server.access.port import is_loopback
+    from twinbus.server.broker.directory.keys import DOCUMENTED_KEY
     from twinbus.server.setup.certificates import TlsOptions
     from twinbus.server.setup.listener import ListenOptions
     from twinbus.server.setup.server import ServerOptions
 
     host = given.host or (DEV_HOST if given.dev else TLS_HOST)
-    if given.dev and not is_loopback(host):
+    if given.dev and given.dev_key is None and not is_loopback(host):
         raise ConfigError(
-            f"--dev uses a published key, so it cannot listen on {host}. "
-            "Leave --host out, or leave --dev out."
+            f"--dev uses a published key, so it cannot listen on {host}. Give a key of "
+            "your own in the environment (TWINBUS_KEY), or leave --host or --dev out."
         )
     if len(given.certificates) != len(given.private_keys):
         raise ConfigError("Give one --private-key for each --certificate.")
@@ -354,8 +363,11 @@ def options_from(given: ServeOptions) -> ServerOptions:
     return ServerOptions(
         namespaces=namespaces,
         data=given.data,
-        listen=ListenOptions(host, ports, given.allow_plaintext),
+        listen=ListenOptions(
+            host, ports, given.allow_plaintext or given.dev_key is not None
+        ),
         dev=given.dev,
+        dev_key=given.dev_key or DOCUMENTED_KEY,
         tls=TlsOptions(tuple(pairs), tuple(given.tls_hosts)),
         message_rate=given.message_rate,
         throttle=_thresholds(given),

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 from twinbus import limits
 from twinbus.core.names import EntityPath
 from twinbus.core.rights import AuthorizationRule
+from twinbus.core.sas import Secret
 from twinbus.errors import (
     BusyError,
     CallerError,
@@ -104,8 +105,8 @@ class Namespace:
         self.entities = Entities(store, self.undo_log, self.shard, self.shards)
         # The namespace's own authorization rules; those of entities are with them.
         self.rules = keys.load_rules(store)
-        # Whether the emulator's documented key works beside them.
-        self.dev_key = False
+        # The key of `--dev`, which works beside them.
+        self.dev_key: Secret | None = None
         self.router = Router(store, self.entities, self.undo_log)
         # How often an unexpected error was met, by the place that raised it.
         self.defects: Counter[str] = Counter()
@@ -180,7 +181,8 @@ class Namespace:
     def rules_of(self, scope_key: str) -> Sequence[AuthorizationRule]:
         """The rules of a scope: the namespace for the empty key, else an entity."""
         if not scope_key:
-            return keys.with_dev_key(self.rules) if self.dev_key else self.rules
+            dev_key = self.dev_key
+            return keys.with_dev_key(self.rules, dev_key) if dev_key else self.rules
         entity = self.entities.find(scope_key)
         return () if entity is None else entity.authorization_rules
 

@@ -2,10 +2,10 @@
 
 Owns three checks. A body has one length: `Content-Length` together with
 `Transfer-Encoding` is refused, since a proxy in front may read another length than this
-server. With `--dev`, whose key is public, `Host` must be a name of this machine, and an
-`Origin` must be the server's own: so no web page that a developer visits can use the
-key, also not one whose name was made to resolve to 127.0.0.1. The SDKs send no `Origin`
-or their own.
+server. With the documented key of `--dev`, which is public, `Host` must be a name of
+this machine, and an `Origin` must be the server's own: so no web page that a developer
+visits can use the key, also not one whose name was made to resolve to 127.0.0.1. The
+SDKs send no `Origin` or their own.
 Knows nothing about paths and tokens.
 """
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 import h11
 
 from twinbus.server.access.port import NamespacePort, is_loopback
+from twinbus.server.broker.directory.keys import DOCUMENTED_KEY
 
 _LENGTHS = {b"content-length", b"transfer-encoding"}
 
@@ -27,7 +28,7 @@ def check_head(request: h11.Request, port: NamespacePort) -> None:
     headers = dict(request.headers)
     if headers.keys() >= _LENGTHS:
         raise HeadRefused("Send Content-Length or Transfer-Encoding, not both.")
-    if not port.host.namespace.dev_key:
+    if port.host.namespace.dev_key != DOCUMENTED_KEY:
         return
     authority = headers.get(b"host", b"").decode("latin-1").lower()
     if not _is_own(authority, port):

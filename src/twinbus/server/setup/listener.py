@@ -98,16 +98,20 @@ def bind(host: str, port: int, kind: str) -> socket.socket:
 
 
 def adopt(
-    bound: socket.socket, kind: str, options: ListenOptions, *, dev: bool
+    bound: socket.socket, kind: str, options: ListenOptions, *, public: bool
 ) -> None:
-    """Take a socket that another process has bound; the rules for ours hold for it."""
+    """Take a socket that another process has bound; the rules for ours hold for it.
+
+    `public`: a key works that all the world knows.
+    """
     if bound.family not in (socket.AF_INET, socket.AF_INET6):
         raise ConfigError(f"The socket handed over for {kind} is not one of TCP.")
     host = bound.getsockname()[0]
-    if dev and not is_loopback(host):
+    if public and not is_loopback(host):
         raise ConfigError(
             f"--dev uses a key that is public, and the socket handed over for {kind} "
-            f"is on {host}. Let it listen on 127.0.0.1, or leave --dev out."
+            f"is on {host}. Let it listen on 127.0.0.1, give a key of your own in "
+            "TWINBUS_KEY, or leave --dev out."
         )
     check_plaintext(ListenOptions(host, {kind: 0}, options.allow_plaintext))
     bound.setblocking(False)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from twinbus import limits
 from twinbus.clock import Clock, SystemClock
 from twinbus.core.rights import JwtOptions
+from twinbus.core.sas import Secret
 from twinbus.core.tier import NamespaceTier
 from twinbus.errors import ConfigError
 from twinbus.ledger.files import writer_name
@@ -71,8 +72,9 @@ class ServerOptions:
     namespaces: Sequence[NamespaceConfig]
     data: Path
     listen: ListenOptions
-    # The emulator's documented key works; for loopback only.
+    # The emulator's documented key works, for loopback only; or another one.
     dev: bool = False
+    dev_key: Secret = keys.DOCUMENTED_KEY
     tls: TlsOptions | None = None
     # Messages per second of each namespace that its configuration does not limit.
     message_rate: int | None = None
@@ -168,7 +170,7 @@ class Server:
                 if bound is None:
                     bound = listener.bind(options.host, port, kind)
                 else:
-                    listener.adopt(bound, kind, options, dev=self.options.dev)
+                    listener.adopt(bound, kind, options, public=self._is_public)
                 sockets[kind] = bound
         if handed:
             raise ConfigError(
@@ -201,7 +203,7 @@ class Server:
         opened = open_namespace(data, config.name, rate, reserve_bytes, wanted)
         try:
             for namespace in opened.shards:
-                namespace.dev_key = self.options.dev
+                namespace.dev_key = self.options.dev_key if self.options.dev else None
             set_up(opened.shards, config, self._clock.now())
             host = start_hosts(opened, self._clock)
             for each in host.hosts:
@@ -266,6 +268,11 @@ class Server:
                 for kind, bound in asked.items():
                     self._serve(bound, kind, http.protocol)
 
+    @property
+    def _is_public(self) -> bool:
+        """Whether a key works that all the world knows."""
+        return self.options.dev and self.options.dev_key == keys.DOCUMENTED_KEY
+
     # -- running -------------------------------------------------------------------
 
     @property
@@ -308,7 +315,7 @@ class Server:
         return described
 
     def _strings(self, name: str, ports: dict[str, int]) -> dict[str, str | None]:
-        """The connection strings; with a key only where all the world knows it."""
+        """The connection strings; with a key only if it is that of `--dev`."""
         host = self.options.listen.host
         if host in _EVERY_ADDRESS:
             host = "localhost"

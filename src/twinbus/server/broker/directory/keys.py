@@ -25,6 +25,8 @@ from twinbus.store.shards import read_copied
 # The rule that every namespace is born with; the real service uses the same name.
 ROOT_RULE_NAME = DEV_KEY_NAME
 SETTING = "authorization_rules"
+# The key of `--dev` that Microsoft's emulator documents.
+DOCUMENTED_KEY = Secret(DEV_KEY_TEXT)
 
 
 def new_key() -> Secret:
@@ -126,16 +128,16 @@ def find_rule(rules: Iterable[AuthorizationRule], name: str) -> AuthorizationRul
     raise EntityNotFound(f"authorization rule {name}")
 
 
-def with_dev_key(rules: Iterable[AuthorizationRule]) -> list[AuthorizationRule]:
-    """Let the emulator's documented key stand for the root rule.
+def with_dev_key(
+    rules: Iterable[AuthorizationRule], key: Secret
+) -> list[AuthorizationRule]:
+    """Let the key of `--dev` stand for the root rule.
 
-    The random key goes on working. The documented one is never stored, so it is gone
-    when the namespace is served without `--dev`.
+    The random key goes on working. That of `--dev` is never stored, so it is gone when
+    the namespace is served without it.
     """
     return [
-        dataclasses.replace(
-            rule, primary_key=Secret(DEV_KEY_TEXT), secondary_key=rule.primary_key
-        )
+        dataclasses.replace(rule, primary_key=key, secondary_key=rule.primary_key)
         if rule.name == ROOT_RULE_NAME
         else rule
         for rule in rules
