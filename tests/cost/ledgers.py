@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from twinbus.ledger.files import LedgerDisk, file_name
 from twinbus.ledger.schema import (
+    DAY_PREFIX,
     EVENT_COLUMNS,
     EVENTS_FOLDER,
     OPERATION_COLUMNS,
@@ -78,3 +80,15 @@ def write(folder: Path, rows: Iterable[Row], name: str = "app-000000-00000000") 
     path = place / f"{name}.parquet"
     pq.write_table(pa.Table.from_pylist(listed, schema=schema), path)
     return path
+
+
+def write_days(folder: Path, rows: Iterable[Row]) -> None:
+    """Write operations as closed days have them: a file for each writer and day."""
+    parts: dict[tuple[date, str], list[Row]] = {}
+    for each in rows:
+        parts.setdefault((each["minute"].date(), each["writer"]), []).append(each)
+    disk, schema = LedgerDisk(), arrow_schema(OPERATION_COLUMNS)
+    for (day, writer), own in parts.items():
+        midnight_ms = int(datetime.combine(day, time(), UTC).timestamp() * 1000)
+        path = folder / f"{DAY_PREFIX}{day}" / file_name(writer, midnight_ms)
+        disk.write(path, [pa.Table.from_pylist(own, schema=schema)], {})

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.cost.months import BOOK, MONTHS, OUTAGE_AT_MS, PLAN
 from tests.cost.simulated_month import DAYS, START, ledger_rows
 from twinbus.cost.forecast import (
     FROM_BACKLOG,
@@ -26,33 +27,10 @@ from twinbus.cost.forecast import (
     PairPlan,
     forecast,
 )
-from twinbus.cost.prices import PriceBook, default_text, parse_prices
+from twinbus.cost.prices import PriceBook
 from twinbus.cost.usage import Usage
 from twinbus.ledger.schema import OPERATION_COLUMNS
 
-HOUR_MS = 3_600_000
-# At a full quarter of an hour, on the tenth day.
-OUTAGE_AT_MS = 9 * 24 * HOUR_MS + 13 * HOUR_MS
-PLAN = PairPlan(
-    entities=3,
-    # Each of the 6 senders sends once in 5 minutes.
-    rate=Fraction(72, 3600),
-    size_bytes=100_000,
-    backlog_queues=4,
-    syphons=2,
-    senders=2,
-    outage_ms=2 * HOUR_MS,
-    outages_per_year=1,
-    drain_rate=Fraction(2),
-)
-# Everything is charged, so that a wrong count of anything shows in the sum.
-BOOK = parse_prices(
-    default_text()
-    .replace("settle: []", "settle: [accepted]")
-    .replace("up_to_millions: 13\n", "up_to_millions: 0.01\n")
-    .replace("up_to_gb: 100", "up_to_gb: 1"),
-    "all.yaml",
-)
 _SIMPLE = {"ping": PINGS, "poll": POLLS, "settle": SETTLEMENTS}
 _TO, _FROM = (TO_PRIMARY, TO_BACKLOG), (FROM_PRIMARY, FROM_BACKLOG)
 
@@ -86,24 +64,6 @@ def stages_of(rows: Rows, book: PriceBook) -> Counter[str]:
         if (row["operation"], row["outcome"]) in book.charged:
             stages[stage_of(row)] += row["operations"]
     return stages
-
-
-MONTHS = {
-    "healthy": (replace(PLAN, outages_per_year=0), ()),
-    "one outage": (PLAN, (OUTAGE_AT_MS,)),
-    "one outage, failover after a minute": (
-        replace(PLAN, failover_interval_ms=60_000),
-        (OUTAGE_AT_MS,),
-    ),
-    "one outage that is shorter than the failover interval": (
-        replace(PLAN, failover_interval_ms=600_000, outage_ms=300_000),
-        (OUTAGE_AT_MS,),
-    ),
-    "one outage, polls of ten minutes, three syphons": (
-        replace(PLAN, poll_ms=600_000, syphons=3),
-        (OUTAGE_AT_MS,),
-    ),
-}
 
 
 @pytest.mark.parametrize("name", MONTHS)

@@ -1,4 +1,7 @@
-"""A report on a cluster of several machines is that of one machine, row by row."""
+"""Reports at full size: on a cluster, and of every simulated month.
+
+A report on a cluster of several machines is that of one machine, row by row.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
+from tests.cost.months import MONTHS, check_report
 from tests.spark.syphon_drain import standalone
 from twinbus.ledger.synthetic.traffic import SyntheticPlan
 from twinbus.ledger.synthetic.writing import write_synthetic
@@ -45,3 +50,10 @@ def test_a_standalone_cluster_gives_the_same_answer(tmp_path: Path) -> None:
 
     assert len(here["outages"]) == PLAN.outages
     assert there == here
+
+
+@pytest.mark.parametrize("name", MONTHS)
+def test_the_report_of_a_simulated_month_is_its_forecast(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    check_report(spark, tmp_path, name)

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.cost.ledgers import DAY, event, row, write
+from tests.cost.months import check_report
 from twinbus.errors import ConfigError
 from twinbus.ledger.schema import METADATA_KEY, OPERATION_COLUMNS, arrow_schema
 from twinbus.spark.reports.files import Days, find_files
@@ -153,6 +154,12 @@ def test_what_server_and_clients_have_both_counted_is_billed_once(
         "other": 1,
     }
     assert found.namespaces == ["contoso", "fabrikam"]
+
+
+def test_the_report_of_a_simulated_month_is_its_forecast(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    check_report(spark, tmp_path, "one outage, failover after a minute")
 
 
 def test_days_outside_the_range_are_not_looked_at(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def make_page(ledgers: list[str], page: Path) -> dict[str, Any]:
 
     plan = ReportPlan(ledgers, _days(None, None), None)
     found = _computed(plan, look(plan), "local[2]", {})
-    shown = report_json(found, _spent(found, load_prices(None)))
+    shown = report_json(found, priced(found, load_prices(None)))
     write_page(page, shown)
     return shown
 
@@ -166,7 +166,7 @@ def _show(
     for root in found.unchecked:
         text = f"{root}: its files were not checked, since only Spark can list them."
         print(f"twinbus: {text}", file=sys.stderr)
-    money = _spent(found, book)
+    money = priced(found, book)
     if as_json:
         print(json.dumps(report_json(found, money)))
     elif found.first is None:
@@ -181,7 +181,8 @@ def _show(
         write_page(html, report_json(found, money))
 
 
-def _spent(found: ReportData, book: PriceBook) -> Spent:
+def priced(found: ReportData, book: PriceBook) -> Spent:
+    """The money of what a report has found."""
     from twinbus.cost.spent import spent
 
     namespaces = len(found.namespaces) or 1
