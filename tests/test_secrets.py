@@ -25,6 +25,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, TransportType
 from azure.servicebus.exceptions import ServiceBusError
@@ -32,6 +33,7 @@ from azure.servicebus.exceptions import ServiceBusError
 from tests.server.cbs import Cbs, RequestLinks, connect
 from twinbus.core.sas import Secret, make_token
 from twinbus.errors import ConfigError
+from twinbus.ledger.schema import FILE_SUFFIX
 from twinbus.server.broker.directory.keys import read_rules
 from twinbus.server.setup.config import parse_config
 from twinbus.store.sqlite.file import FILE_NAME
@@ -317,6 +319,9 @@ def search(server: Server, found: Findings) -> None:
         found.hear(f"the name of {path}", path)
         if path.is_file() and not path.name.startswith(FILE_NAME):
             found.hear(f"the file {path}", path.read_bytes().decode("latin-1"))
+        if path.suffix == FILE_SUFFIX:
+            rows = pq.ParquetFile(path).read().to_pylist()
+            found.hear(f"the rows of {path}", rows)
 
 
 def modes(folder: Path) -> dict[str, int]:

@@ -565,6 +565,9 @@ LEDGER_DAYS_MAX = 400
 LEDGER_COMPACT_ROWS = 200_000
 # Processes of one name that may write into one folder at a time.
 LEDGER_WRITERS_MAX = 64
+# A dead-letter queue of a subscription with the longest names, and some: longer texts
+# are no names. Rows of a minute would need more memory with them.
+LEDGER_NAME_CHARS_MAX = 400
 # The name of a writer is part of names of files.
 LEDGER_WRITER_CHARS_MAX = 80
 

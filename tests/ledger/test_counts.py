@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from twinbus import limits
-from twinbus.ledger.counts import LedgerCounts, LedgerEvent, LedgerPlace
+from twinbus.ledger.counts import NO_NAME, LedgerCounts, LedgerEvent, LedgerPlace
 from twinbus.ledger.schema import size_class
 
 ORDERS = LedgerPlace("contoso", "server", "orders", "Root", "amqp")
@@ -40,6 +40,44 @@ def test_messages_of_different_size_classes_have_rows_of_their_own() -> None:
         (ORDERS, "receive", "accepted", 2): [4, 2, 0, 170_000],
         (ORDERS, "receive", "accepted", 4): [4, 1, 0, 200_000],
     }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Endpoint=sb://contoso/;SharedAccessKeyName=Root;SharedAccessKey=c2VjcmV0",
+        "SharedAccessSignature sr=x&sig=c2VjcmV0%3D&se=1&skn=Root",
+        "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LXNlY3I=",
+        "x" * (limits.LEDGER_NAME_CHARS_MAX + 1),
+    ],
+)
+def test_what_cannot_be_a_name_is_not_kept(text: str) -> None:
+    counts = LedgerCounts()
+
+    counts.account(ORDERS._replace(entity=text, key=text)).calls("poll", "accepted")
+    counts.tell(LedgerEvent(1, "one", "two", text, "failed over"))
+
+    (place, *_), *others = counts.cells
+    assert others == []
+    assert (place.entity, place.key) == (NO_NAME, NO_NAME)
+    assert [event.entity for event in counts.events] == [NO_NAME]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "aufträge/eilig_2.~x-y",
+        f"{'t' * 260}/subscriptions/{'s' * 50}/$transfer/$deadletterqueue",
+    ],
+)
+def test_names_are_kept_as_they_are(text: str) -> None:
+    counts = LedgerCounts()
+
+    counts.account(ORDERS._replace(entity=text)).calls("poll", "accepted")
+
+    ((place, *_),) = counts.cells
+    assert place.entity == text
 
 
 def test_what_is_taken_is_counted_no_more() -> None:

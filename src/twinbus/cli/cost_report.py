@@ -197,10 +197,12 @@ def _length(found: ReportData) -> int:
 
 
 def _nothing(plan: ReportPlan) -> str:
+    from twinbus.spark.reports.files import without_secrets
+
     first, last = plan.days.first, plan.days.last
     time = f" from {first}" if first else ""
     time += f" to {last}" if last else ""
-    return f"There are no rows{time} in {', '.join(plan.ledgers)}."
+    return f"There are no rows{time} in {without_secrets(', '.join(plan.ledgers))}."
 
 
 Rows = Annotated[int, typer.Option(min=1, help="How many rows.")]

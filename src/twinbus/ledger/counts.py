@@ -5,16 +5,24 @@ one for each message. A link or request counts with a `LedgerAccount`, which kno
 entity, key and connection. Bytes go in and out as the namespace sees it, also where a
 client counts. Nothing here looks at a clock: `take` empties the counts, and its caller
 says which minute they belong to. Not for several threads at once.
+
+A client may have put a key, a token or a connection string where a name belongs. What
+cannot be a name is counted as `NO_NAME`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
 from twinbus import limits
 from twinbus.ledger.schema import size_class
+
+NO_NAME = "(no name)"
+# Names of entities and keys, and folders. Keys end with "=", tokens are full of it.
+_NAME = re.compile(rf"[\w.~/$ -]{{0,{limits.LEDGER_NAME_CHARS_MAX}}}")
 
 
 class LedgerPlace(NamedTuple):
@@ -78,7 +86,8 @@ class LedgerCounts:
 
     def account(self, place: LedgerPlace) -> LedgerAccount:
         """For one link or request."""
-        return LedgerAccount(self, place)
+        named = place._replace(entity=_name(place.entity), key=_name(place.key))
+        return LedgerAccount(self, named)
 
     def take(self) -> Counted:
         """All counts, under the names of their namespaces; then it starts anew."""
@@ -91,7 +100,7 @@ class LedgerCounts:
         if len(self.events) >= limits.LEDGER_EVENTS_PER_MINUTE_MAX:
             self.dropped += 1
             return
-        self.events.append(event)
+        self.events.append(event._replace(entity=_name(event.entity)))
 
     def add(self, key: CellKey, cell: tuple[int, int, int, int]) -> None:
         """Count operations, messages, bytes in and bytes out."""
@@ -107,6 +116,10 @@ class LedgerCounts:
         found[1] += messages
         found[2] += bytes_in
         found[3] += bytes_out
+
+
+def _name(text: str) -> str:
+    return text if _NAME.fullmatch(text) else NO_NAME
 
 
 def _renamed(taken: Counted, names: Mapping[str, str]) -> Counted:

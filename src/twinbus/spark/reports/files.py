@@ -3,7 +3,8 @@
 Owns the look at names and footers: a file that is damaged, of another format or of a
 newer version is set aside with its reason, and all others are used. Footers are read in
 parallel, and nothing else of a file. A place that Arrow cannot list, such as `s3a://`,
-is given to Spark as it is.
+is given to Spark as it is. A URL may hold a password or a token: texts for people have
+it without them (`without_secrets`), and nothing of a file's content.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ from twinbus.ledger.schema import (
 )
 
 DAMAGED, FOREIGN, NEWER = "damaged", "foreign", "newer"
+# Of URLs in a text: the password before the last "@", and all from "?" or ";" on.
+_PASSWORD = re.compile(r"(\w://[^:@/\s]*):\S*@")
+_PARAMETERS = re.compile(r"(\w://[^?;\s]*[?;])\S*")
 _DAY = re.compile(rf"{DAY_PREFIX}(\d{{4}}-\d{{2}}-\d{{2}})")
 
 
@@ -114,7 +118,7 @@ def find_files(root: str, days: Days) -> LedgerFiles:
     system, base = opened
     found = LedgerFiles(base)
     if system.get_file_info(base).type is not fs.FileType.Directory:
-        raise ConfigError(f"--ledger {root} is no folder.")
+        raise ConfigError(f"--ledger {without_secrets(root)} is no folder.")
     tables = (
         (base, found.operations, OPERATION_COLUMNS),
         (f"{base}/{EVENTS_FOLDER}", found.events, EVENT_COLUMNS),
@@ -148,6 +152,11 @@ def open_place(root: str) -> tuple[fs.FileSystem, str] | None:
     except (pa.ArrowException, OSError, ValueError):
         return None
     return system, str(base).rstrip("/")
+
+
+def without_secrets(text: str) -> str:
+    """A text whose URLs have no password, and nothing after their path."""
+    return _PARAMETERS.sub(r"\1...", _PASSWORD.sub(r"\1:...@", text))
 
 
 def _day_folders(system: fs.FileSystem, folder: str) -> list[tuple[date, str]]:
@@ -196,7 +205,9 @@ def _look(
     if version is None:
         return bad(FOREIGN, "it is no file of a ledger")
     if version != VERSION.encode():
-        said = version.decode("ascii", "replace")
+        if not version.isdigit():
+            return bad(FOREIGN, "its version is no number")
+        said = version.decode()
         return bad(NEWER, f"its version is {said}, and this twinbus reads {VERSION}")
     missing = [
         each.name

@@ -31,6 +31,7 @@ from twinbus.spark.reports.files import (
     find_files,
     fingerprint,
     read_through,
+    without_secrets,
 )
 from twinbus.spark.reports.kept import Kept, as_aggregates
 from twinbus.spark.reports.measures import find_outages
@@ -111,14 +112,16 @@ def report(
         spark.catalog.clearCache()
         found = _report(spark, plan, files)
     found.bad_files = [bad for ledger in files for bad in ledger.bad]
-    found.unchecked = [ledger.root for ledger in files if not ledger.listed]
+    unchecked = [ledger.root for ledger in files if not ledger.listed]
+    found.unchecked = list(map(without_secrets, unchecked))
     return found
 
 
 def _reason(error: Exception) -> str:
     """The line that says what went wrong; Java's comes second, after a colon."""
     lines = str(error).strip().splitlines()
-    return next((line[2:] for line in lines if line.startswith(": ")), lines[0])
+    said = next((line[2:] for line in lines if line.startswith(": ")), lines[0])
+    return without_secrets(said)
 
 
 def _report(

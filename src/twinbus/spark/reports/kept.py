@@ -22,7 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from twinbus.errors import ConfigError
 from twinbus.spark.reports.daily import Aggregates
-from twinbus.spark.reports.files import open_place
+from twinbus.spark.reports.files import open_place, without_secrets
 
 _LIST = "_days.json"
 # Changes when the tables do, so that older ones are computed again.
@@ -41,8 +41,8 @@ class Kept:
         opened = open_place(root)
         if opened is None:
             raise ConfigError(
-                f"--parquet {root} cannot be used: name a folder, or a URL that Arrow "
-                "opens, such as s3:// or gs://."
+                f"--parquet {without_secrets(root)} cannot be used: name a folder, or "
+                "a URL that Arrow opens, such as s3:// or gs://."
             )
         system, base = opened
         system.create_dir(base)
