@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cost.guide_pictures import COMMAND, NAMES
 from tests.spark.conftest import ROOT
 from tests.walking import Walk, blocks
 from twinbus.cli.cost import _READ, show_forecast
@@ -55,3 +56,11 @@ def test_the_page_has_every_option_with_its_default() -> None:
     defaults = zip(_READ, show_forecast.__defaults__ or (), strict=False)
 
     assert dict(row.findall((ROOT / PAGE).read_text())) == dict(defaults)
+
+
+def test_the_pictures_are_of_the_ledger_that_the_page_makes_up() -> None:
+    text = (ROOT / PAGE).read_text()
+
+    assert COMMAND in text
+    shown = re.findall(r"\(pictures/(cost-[a-z]+)\.svg\)", text)
+    assert tuple(shown) == NAMES

@@ -1,4 +1,4 @@
-"""Reports at full size: on a cluster, and of every simulated month.
+"""Reports at full size: on a cluster, of every simulated month, and of a year.
 
 A report on a cluster of several machines is that of one machine, row by row.
 """
@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.cost.months import MONTHS, check_report
+from tests.cost.truth import differences, truth_of
 from tests.spark.syphon_drain import standalone
 from twinbus.ledger.synthetic.traffic import SyntheticPlan
 from twinbus.ledger.synthetic.writing import write_synthetic
@@ -23,6 +25,7 @@ from twinbus.ledger.synthetic.writing import write_synthetic
 pytestmark = pytest.mark.campaign
 
 PLAN = SyntheticPlan(rows=200_000, days=20, entities=200)
+YEAR = SyntheticPlan(rows=10_000_000, days=365, outages=100)
 
 
 def reported(ledger: Path, kept: Path, master: str) -> Any:
@@ -50,6 +53,18 @@ def test_a_standalone_cluster_gives_the_same_answer(tmp_path: Path) -> None:
 
     assert len(here["outages"]) == PLAN.outages
     assert there == here
+
+
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_the_outages_of_a_year_are_those_that_were_made_up(
+    tmp_path: Path, seed: int
+) -> None:
+    ledger = tmp_path / "ledger"
+    write_synthetic(replace(YEAR, seed=seed), ledger)
+
+    found = reported(ledger, tmp_path / "kept", "local[2]")
+
+    assert differences(found["outages"], truth_of(ledger)) == []
 
 
 @pytest.mark.parametrize("name", MONTHS)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from tests.cost.guide_pictures import FOLDER, PLAN, drawn
 from tests.cost.ledgers import at, event, row, write
-from twinbus.ledger.synthetic.traffic import SyntheticPlan
-from twinbus.ledger.synthetic.writing import TRUTH_FILE, write_synthetic
+from tests.cost.truth import differences, truth_of
+from twinbus.ledger.synthetic.writing import write_synthetic
 from twinbus.spark.reports import aggregates, find_outages, read_ledger
-
-PLAN = SyntheticPlan(rows=200_000, days=20, entities=200)
+from twinbus.spark.reports.job import ReportData, ReportPlan, report
 
 Outage = dict[str, Any]
 
@@ -45,50 +44,28 @@ def found_in(spark: SparkSession, folder: Path) -> list[Outage]:
             table.unpersist()
 
 
-Found = tuple[list[Outage], list[dict[str, Any]]]
+Year = tuple[ReportData, list[dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
-def year(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Found:
-    """What is found in a made-up ledger, and the truth about it."""
+def year(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Year:
+    """The report of the made-up ledger of the guide, and the truth about it."""
     folder = tmp_path_factory.mktemp("outages") / "ledger"
     write_synthetic(PLAN, folder)
-    truth = json.loads((folder / TRUTH_FILE).read_text())["outages"]
-    return found_in(spark, folder), truth
+    return report(spark, ReportPlan([str(folder)])), truth_of(folder)
 
 
-def test_every_outage_is_found_and_nothing_else(year: Found) -> None:
+def test_every_outage_is_found_as_it_was_and_nothing_else(year: Year) -> None:
     found, truth = year
 
     assert len(truth) == 20
-    assert [each["primary"] for each in found] == [each["primary"] for each in truth]
+    assert differences(found.outages, truth) == []
 
 
-def test_bounds_are_right_to_one_minute(year: Found) -> None:
-    for found, truth in zip(*year, strict=True):
-        for name in ("start", "end"):
-            off = found[name] - datetime.fromisoformat(truth[name])
-            assert abs(off) <= timedelta(minutes=1), (name, found, truth)
-
-
-def test_an_outage_without_events_is_marked_as_inferred(year: Found) -> None:
-    for found, truth in zip(*year, strict=True):
-        assert found["inferred"] == (truth["told_by"] != "events")
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["entities", "senders", "diverted_messages", "diverted_bytes", "duplicates"],
-)
-def test_what_an_outage_did_is_what_the_truth_says(year: Found, name: str) -> None:
-    found, truth = year
-
-    assert [each[name] for each in found] == [each[name] for each in truth]
-
-
-def test_the_drain_is_measured_to_one_minute(year: Found) -> None:
-    for found, truth in zip(*year, strict=True):
-        assert abs(found["drain_minutes"] - truth["drain_minutes"]) <= 1
+def test_the_pictures_of_the_guide_are_those_of_this_report(year: Year) -> None:
+    for name, text in drawn(year[0]).items():
+        kept = (FOLDER / f"{name}.svg").read_text()
+        assert kept == text, f"{name}: run python -m tests.cost.guide_pictures"
 
 
 # -- cases -----------------------------------------------------------------------------

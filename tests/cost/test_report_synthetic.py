@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.cost.truth import differences, truth_of
 from twinbus.errors import ArgumentError
 from twinbus.ledger.schema import (
     EVENT_COLUMNS,
@@ -20,7 +20,7 @@ from twinbus.ledger.schema import (
     arrow_schema,
 )
 from twinbus.ledger.synthetic.traffic import SyntheticPlan
-from twinbus.ledger.synthetic.writing import TRUTH_FILE, write_synthetic
+from twinbus.ledger.synthetic.writing import write_synthetic
 
 PLAN = SyntheticPlan(rows=40_000, days=6, entities=50, outages=3)
 
@@ -70,7 +70,7 @@ def test_one_seed_gives_one_ledger(ledger: Path, tmp_path: Path) -> None:
 
 
 def test_the_truth_is_what_the_rows_say(ledger: Path) -> None:
-    truth = json.loads((ledger / TRUTH_FILE).read_text())["outages"]
+    truth = truth_of(ledger)
 
     diverted: Counter[str] = Counter()
     for row in written(ledger).to_pylist():
@@ -82,6 +82,19 @@ def test_the_truth_is_what_the_rows_say(ledger: Path) -> None:
         wanted[outage["primary"]] += outage["diverted_messages"]
     assert len(truth) == PLAN.outages
     assert diverted == wanted
+
+
+def test_outages_that_differ_from_the_truth_are_told(ledger: Path) -> None:
+    truth = truth_of(ledger)
+    right = [{**each, "inferred": each["told_by"] != "events"} for each in truth]
+    late = {**right[0], "end": "2027-01-01T00:00:00Z"}
+
+    assert differences(right, truth) == []
+    assert [text[:10] for text in differences(right[1:], truth)] == ["not found:"]
+    assert differences([late, *right[1:]], truth)[0].startswith("invented:")
+    assert differences([right[0] | {"senders": 99}, *right[1:]], truth)[0][:10] == (
+        "senders 99"
+    )
 
 
 @pytest.mark.parametrize(

@@ -68,13 +68,19 @@ def _minutes(count: int) -> str:
     raise AssertionError
 
 
-def _content(report: Values) -> dict[str, Any]:
+def by_day(report: Values) -> tuple[dict[str, int], dict[str, int]]:
+    """Operations by day, and how many outages began on each."""
     days: dict[str, int] = defaultdict(int)
     for row in report["days"]:
         days[row["day"]] += row["operations"]
     outages: dict[str, int] = defaultdict(int)
     for outage in report["outages"]:
         outages[outage["start"][:10]] += 1
+    return days, outages
+
+
+def _content(report: Values) -> dict[str, Any]:
+    days, outages = by_day(report)
     places = sorted(report["around"], key=int)
     drawn = [_drawn(report, place) for place in places if report["around"][place]]
     return {
