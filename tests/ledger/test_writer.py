@@ -258,6 +258,30 @@ def test_days_beyond_the_retention_are_removed(tmp_path: Path) -> None:
     ledger.close()
 
 
+def test_a_clock_that_is_far_ahead_for_a_while_removes_no_day(tmp_path: Path) -> None:
+    ledger = writer(tmp_path, days=3)
+    for day in (0, 1, 2, 3650, 3):
+        ledger.write(NOON_MS + day * DAY_MS, sends(1))
+    ledger.close()
+
+    days = sorted(path.name for path in tmp_path.glob("day=2026-*"))
+    assert days == [f"day=2026-11-{day}" for day in range(15, 19)]
+
+
+def test_a_folder_that_is_no_day_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "day=2026-02-31").mkdir()
+    ledger = writer(tmp_path, days=2)
+    for minute in range(2):
+        ledger.write(NOON_MS + minute * MINUTE_MS, sends(1))
+
+    ledger.write(NOON_MS + DAY_MS, sends(1))
+    ledger.close()
+
+    assert (tmp_path / "day=2026-02-31").is_dir()
+    # The day before was compacted.
+    assert len(files(tmp_path)) == 2
+
+
 def test_names_may_be_of_any_characters(tmp_path: Path) -> None:
     ledger = writer(tmp_path)
     for entity in ("aufträge", "订单", "\ud800"):

@@ -12,7 +12,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -76,8 +76,17 @@ def day_folders(root: Path) -> Iterator[tuple[str, Path]]:
     for table in (root, root / EVENTS_FOLDER):
         for name in _names(table):
             found = _DAY.fullmatch(name)
-            if found is not None:
+            if found is not None and _is_day(found[1]):
                 yield found[1], table / name
+
+
+def _is_day(text: str) -> bool:
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        # The 31st of February is a folder of another kind.
+        return False
+    return True
 
 
 def make_folder(path: Path) -> None:

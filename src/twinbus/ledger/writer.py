@@ -20,6 +20,7 @@ import shutil
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date, timedelta
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -234,13 +235,25 @@ class LedgerWriter:
         if today == self._maintained or self._marker is None:
             return
         self._maintained = today
-        oldest = day_of(wall_ms - self.options.days_max * limits.LEDGER_DAY_MS)
         with self._surviving():
-            for day, folder in list(day_folders(self.options.folder)):
+            found = list(day_folders(self.options.folder))
+            oldest = self._oldest_kept(today, {day for day, _ in found})
+            for day, folder in found:
                 if day < oldest:
                     shutil.rmtree(folder, ignore_errors=True)
                 elif day < today:
                     compact(folder, self.name, self._disk)
+
+    def _oldest_kept(self, today: str, days: set[str]) -> str:
+        """The first day that stays.
+
+        A clock that steps far ahead must not remove all days, so time has gone on from
+        the newest other day by one day at most.
+        """
+        newest = max(days - {today}, default=today)
+        reached = date.fromisoformat(newest) + timedelta(days=1)
+        reached = min(reached, date.fromisoformat(today))
+        return (reached - timedelta(days=self.options.days_max)).isoformat()
 
 
 def _locked(path: Path) -> int | None:
