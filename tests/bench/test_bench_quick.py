@@ -124,12 +124,9 @@ def test_every_workload_is_tried() -> None:
     assert FIGURES.keys() == WORKLOADS.keys()
 
 
-# Several Spark sessions start and drain, and each attack and number of shards has a
-# server of its own: too long for every run of the tests.
-LONG = dict.fromkeys(
-    ("shards", "syphon", "reports", "attacks", "throttling", "latency", "topics"),
-    pytest.mark.campaign,
-)
+# Most start several servers or Spark sessions: too long for every run of the tests.
+SHORT = ("client", "proton", "ledger")
+LONG = dict.fromkeys(WORKLOADS.keys() - {*SHORT}, pytest.mark.campaign)
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,14 @@ def test_without_a_terminal_only_yes_destroys(
     assert state(at, folder) != before
 
 
-@pytest.mark.parametrize(("command", "name", "says"), COMMANDS)
+# Three programs at a terminal for each command: the rest is for the campaigns.
+AT_TERMINAL = [
+    pytest.param(*each, marks=[pytest.mark.campaign] if number % 3 else [])
+    for number, each in enumerate(COMMANDS)
+]
+
+
+@pytest.mark.parametrize(("command", "name", "says"), AT_TERMINAL)
 def test_at_a_terminal_the_name_is_typed(
     at: Run, folder: Path, command: str, name: str, says: str
 ) -> None:
