@@ -150,7 +150,6 @@ class Operation(enum.Enum):
     RECEIVE_LINK = "receive link"
     SETTLE = "settle"
     MANAGEMENT_LINK = "management link"
-    COORDINATOR_LINK = "coordinator link"
 
     RENEW_LOCK = "com.microsoft:renew-lock"
     RENEW_SESSION_LOCK = "com.microsoft:renew-session-lock"
@@ -189,7 +188,6 @@ _NEEDS: dict[Operation, tuple[Right, ...]] = {
     Operation.SETTLE: (Right.LISTEN,),
     # The link itself does nothing; each request on it is decided by its own line.
     Operation.MANAGEMENT_LINK: _ANY,
-    Operation.COORDINATOR_LINK: _ANY,
     Operation.RENEW_LOCK: (Right.LISTEN,),
     Operation.RENEW_SESSION_LOCK: (Right.LISTEN,),
     Operation.PEEK: (Right.LISTEN,),
@@ -217,10 +215,6 @@ _NEEDS: dict[Operation, tuple[Right, ...]] = {
     Operation.CHANGE_RULES: (Right.MANAGE,),
     Operation.REHEARSE_FAULTS: (Right.MANAGE,),
 }
-
-# A coordinator belongs to the connection and has no path. What is sent or settled in
-# its transactions goes over links that are decided on their own.
-_WITHOUT_PATH = frozenset({Operation.COORDINATOR_LINK})
 
 
 RulesOf = Callable[[str], Sequence[AuthorizationRule]]
@@ -268,8 +262,8 @@ def allowed(
     """The live claim that gives the right that the operation needs; else raise."""
     needs = _NEEDS.get(operation, ())
     for claim in claims:
-        reaches = operation in _WITHOUT_PATH or claim.covers(path)
-        if reaches and claim.live(now_s) and any(r in claim.rights for r in needs):
+        has_right = any(right in claim.rights for right in needs)
+        if has_right and claim.live(now_s) and claim.covers(path):
             return claim
     wanted = "' or '".join(name for name, right in _NAMED.items() if right in needs)
     raise errors.Unauthorized(

@@ -21,7 +21,6 @@ from twinbus.wire.message import sections
 from twinbus.wire.performatives import (
     Accepted,
     Attach,
-    Coordinator,
     Source,
     Target,
 )
@@ -221,7 +220,6 @@ async def test_tokens_are_renewed_under_load(
 async def open_all(client: RawClient, session: Session) -> dict[str, Link]:
     """One link of every kind."""
     chosen = Source(address="s", filter={Symbol("com.microsoft:session-filter"): "a"})
-    coordinator = Attach(source=Source(), target=Coordinator())
     return {
         "send": await sender(client, session),
         "receive": await receiver(client, session),
@@ -231,7 +229,6 @@ async def open_all(client: RawClient, session: Session) -> dict[str, Link]:
         "session": await attach(
             client, session, False, Attach(source=chosen, target=Target())
         ),
-        "coordinator": await attach(client, session, True, coordinator),
     }
 
 

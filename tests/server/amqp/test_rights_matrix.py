@@ -39,7 +39,7 @@ from twinbus.server.broker.directory.config import (
     TopicConfig,
 )
 from twinbus.wire.events import Detached
-from twinbus.wire.performatives import Attach, Coordinator, Source, Target
+from twinbus.wire.performatives import Attach, Source, Target
 from twinbus.wire.session import Session
 from twinbus.wire.types import Symbol
 
@@ -70,8 +70,6 @@ LINKS: dict[str, tuple[str, str, set[str]]] = {
         "request",
         {S, L, M},
     ),
-    # It belongs to the connection: any live claim opens it, wherever it reaches.
-    "coordinator": ("", "coordinator", {S, L, M}),
 }
 
 # operation -> (entity, who may).
@@ -208,10 +206,7 @@ class Tries:
             source.filter = {Symbol("com.microsoft:session-filter"): name}
         elif direction == "send":
             asked = Attach(source=Source(), target=Target(address=address))
-        elif direction == "coordinator":
-            asked = Attach(source=Source(), target=Coordinator())
-        sends = direction in ("send", "coordinator")
-        link = await attach(self._client, self._session, sends, asked)
+        link = await attach(self._client, self._session, direction == "send", asked)
         if is_refused(link):
             await self._expect_unauthorized()
             return False
@@ -273,7 +268,7 @@ def expected_of(right: str, scope: Scope) -> set[str]:
     granted = {
         name
         for name, (address, _, rights) in LINKS.items()
-        if right in rights and (is_reached(address) or name == "coordinator")
+        if right in rights and is_reached(address)
     }
     return granted | {
         name

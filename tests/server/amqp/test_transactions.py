@@ -14,7 +14,7 @@ from twinbus import limits
 from twinbus.core.entity import QueueDescription
 from twinbus.server.broker.directory.config import NamespaceConfig
 from twinbus.wire.codec import encode
-from twinbus.wire.events import Delivered
+from twinbus.wire.events import Delivered, Detached
 from twinbus.wire.link import Link
 from twinbus.wire.message import sections
 from twinbus.wire.performatives import (
@@ -117,6 +117,28 @@ async def test_sends_of_several_entities_commit_together(desk: Desk) -> None:
 
     assert isinstance(outcome, Accepted)
     assert (desk.active("in"), desk.active("out")) == (1, 1)
+
+
+async def test_a_transaction_is_declared_before_a_claim(tmp_path: Path) -> None:
+    async with serving(tmp_path, CONFIG) as server:
+        client = await RawClient.connect(server.port)
+        session = await client.session()
+        attach = Attach(source=Source(), target=Coordinator())
+        desk = Desk(server, client, session, await client.attach(session, True, attach))
+
+        state = TransactionalState(txn_id=await desk.declare())
+
+        # The claim is needed where the message goes.
+        await client.sender(session, "in")
+        refused = await client.wait(Detached)
+        assert refused.error.condition == "amqp:unauthorized-access"
+        assert await client.authorize(session) == 202
+        sender = await client.sender(session, "in")
+        await client.send(sender, sections.encode_message(b"x"), state)
+        outcome = await desk.ask(Discharge(txn_id=state.txn_id, fail=False))
+        assert isinstance(outcome, Accepted)
+        assert desk.active("in") == 1
+        client.abort()
 
 
 async def test_a_failed_discharge_leaves_nothing(desk: Desk) -> None:

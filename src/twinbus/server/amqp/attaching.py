@@ -211,7 +211,9 @@ def _check_session_fits(entity: Entity, path: EntityPath, by_session: bool) -> N
 class CoordinatorNode(Node):
     """Our end of the link on which transactions are declared.
 
-    Transactions that are not discharged when it closes end by themselves.
+    It needs no claim, and the official Java client has none yet: what is sent or
+    settled in a transaction goes over links that have theirs. Transactions that are not
+    discharged when it closes end by themselves.
     """
 
     def on_delivery(self, delivery: Delivered) -> None:
@@ -222,9 +224,5 @@ class CoordinatorNode(Node):
 def _attach_coordinator(connection: ServerConnection, link: Link) -> None:
     if link.sends:
         raise InvalidField("A coordinator sends nothing: attach as a sender.")
-    needed = (Operation.COORDINATOR_LINK, EntityPath(""))
-    connection.claims.allow(*needed)
-    node = CoordinatorNode(connection, link)
-    node.needs(*needed)
-    link.owner = node
+    link.owner = CoordinatorNode(connection, link)
     _accept_request_link(link)
