@@ -307,21 +307,33 @@ async def test_count_details_declare_one_prefix_on_themselves(site: AdminSite) -
     ]
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["/no", "/events/subscriptions/no", "/events/subscriptions/s/rules/no", "/a/b/c"],
-)
-async def test_a_missing_entity_is_answered_with_an_empty_feed(
+@pytest.mark.parametrize("path", ["/no", "/a/b/c"])
+async def test_a_missing_queue_or_topic_is_answered_with_an_empty_feed(
     site: AdminSite, path: str
 ) -> None:
-    await site.put("/events/subscriptions/s", "SubscriptionDescription")
-
     read = await site.get(path)
 
     assert read.status == 200
     assert read.headers["content-type"] == FEED_TYPE
     assert read.tree.findtext(f"{{{ATOM}}}title") == "Publicly Listed Services"
     assert read.entries == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/events/subscriptions/no",
+        "/no/subscriptions/s",
+        "/events/subscriptions/s/rules/no",
+        "/events/subscriptions/no/rules/$Default",
+    ],
+)
+async def test_what_is_missing_below_a_topic_is_not_found(
+    site: AdminSite, path: str
+) -> None:
+    await site.put("/events/subscriptions/s", "SubscriptionDescription")
+
+    assert (await site.get(path)).status == 404
 
 
 async def test_pages_of_a_list_link_to_the_next_page(site: AdminSite) -> None:

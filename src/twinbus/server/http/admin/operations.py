@@ -109,14 +109,15 @@ def _get(namespace: Namespace, request: AdminRequest, now_ms: int) -> AdminReply
     if target.kind is TargetKind.NAMESPACE:
         return _entry(200, namespace_entry(namespace, request, now_ms))
     entity = namespace.entities.find(target.path.key)
-    if entity is not None and target.kind is not TargetKind.RULE:
-        return _entry(200, entity_entry(namespace, request, entity))
-    rule = entity.rules.get((target.rule or "").lower()) if entity else None
-    if entity is not None and rule is not None:
-        return _entry(200, rule_entry(namespace, request, entity, rule.description))
-    # What a missing entity is answered with.
-    body = write_feed(NOTHING_LISTED, request.url, now_ms, [], None)
-    return AdminReply(200, body, FEED_TYPE)
+    if entity is None and target.kind is TargetKind.ENTITY:
+        # A missing queue or topic is a list of nothing; all else that is missing, 404.
+        body = write_feed(NOTHING_LISTED, request.url, now_ms, [], None)
+        return AdminReply(200, body, FEED_TYPE)
+    entity = namespace.entities.get(target.path)
+    if target.kind is TargetKind.RULE:
+        rule = _rule(entity, request)
+        return _entry(200, rule_entry(namespace, request, entity, rule))
+    return _entry(200, entity_entry(namespace, request, entity))
 
 
 def _list(namespace: Namespace, request: AdminRequest, now_ms: int) -> AdminReply:
@@ -165,6 +166,14 @@ def _topic(namespace: Namespace, name: str) -> Entity:
 
 def _subscription(namespace: Namespace, request: AdminRequest) -> Entity:
     return namespace.entities.get(request.target.path)
+
+
+def _rule(subscription: Entity, request: AdminRequest) -> RuleDescription:
+    name = request.target.rule or ""
+    rule = subscription.rules.get(name.lower())
+    if rule is None:
+        raise EntityNotFound(f"{subscription.name}/Rules/{name}")
+    return rule.description
 
 
 # -- changing ------------------------------------------------------------------------
@@ -225,11 +234,8 @@ def _put_rule(namespace: Namespace, request: AdminRequest, now_ms: int) -> Admin
     if request.if_match is None:
         entities.add_rule(subscription, rule, now_ms)
         return _entry(201, rule_entry(namespace, request, subscription, rule))
-    known = subscription.rules.get(name.lower())
-    if known is None:
-        raise EntityNotFound(f"{subscription.name}/Rules/{name}")
+    old = _rule(subscription, request)
     _check_match(request, subscription)
-    old = known.description
     rule = dataclasses.replace(rule, name=old.name, created_at_ms=old.created_at_ms)
     entities.replace_rule(subscription, rule, now_ms)
     return _entry(200, rule_entry(namespace, request, subscription, rule))
