@@ -168,7 +168,16 @@ async def called(site: Site) -> Caller:
     return caller
 
 
-@pytest.mark.parametrize("target", [PATH, PATH + "/", "/%24servicebus/websocket?a=b"])
+@pytest.mark.parametrize(
+    "target",
+    [
+        PATH,
+        PATH + "/",
+        "/%24servicebus/websocket?a=b",
+        f"https://localhost{PATH}",
+        f"HTTP://localhost:1{PATH}/?a=b",
+    ],
+)
 @pytest.mark.parametrize("subprotocol", ["AMQPWSB10", "amqp"])
 async def test_the_subprotocol_is_selected(
     site: Site, target: str, subprotocol: str
@@ -184,7 +193,12 @@ async def test_the_subprotocol_is_selected(
 
 @pytest.mark.parametrize(
     ("target", "protocols", "status"),
-    [("/other", ("amqp",), 404), (PATH, ("mqtt",), 400), (PATH, (), 400)],
+    [
+        ("/other", ("amqp",), 404),
+        (f"https:/{PATH}", ("amqp",), 404),
+        (PATH, ("mqtt",), 400),
+        (PATH, (), 400),
+    ],
 )
 async def test_another_path_or_subprotocol_is_refused(
     site: Site, target: str, protocols: tuple[str, ...], status: int

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from typing import Any, cast
 from urllib.parse import unquote
 
@@ -29,6 +30,7 @@ PATH = "/$servicebus/websocket"
 # The name that most official clients use, and AMQP's own, which Go programs use.
 SUBPROTOCOLS = ("AMQPWSB10", "amqp")
 
+_AUTHORITY = re.compile(r"^https?://[^/?]*", re.IGNORECASE)
 _GOING_AWAY = 1001
 _TEXT_REFUSED = 1003
 
@@ -176,7 +178,9 @@ class WebSocketProtocol(asyncio.Protocol):
             self._transport.end(_TEXT_REFUSED)
 
     def _accept(self, request: events.Request) -> None:
-        path = unquote(request.target.partition("?")[0]).rstrip("/")
+        # The official Java client names the whole URL, which HTTP allows.
+        target = _AUTHORITY.sub("", request.target, count=1)
+        path = unquote(target.partition("?")[0]).rstrip("/")
         if path.lower() != PATH:
             self._refuse(404, f"WebSockets are served at {PATH}.")
             return
