@@ -100,6 +100,18 @@ class Walk:
         file.write_text(self._at_own_ports(text))
         self._run(f"{self._exports}python {file.name}")
 
+    def start(self, text: str) -> subprocess.Popen[str]:
+        """Start a command that goes on, in a group of its own; the caller ends it."""
+        return subprocess.Popen(
+            ["/bin/sh", "-ec", f"{self._exports}exec {text}"],
+            cwd=self.folder,
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
     def variable(self, name: str) -> str:
         """The value of a variable that the page has set."""
         self._run(f'{self._exports}echo "${name}"')
@@ -119,7 +131,7 @@ class Walk:
         self.printed.append(done.stdout)
 
     def _serve(self, text: str) -> None:
-        given = dict(_PORT_OPTION.findall(text)) or _DEFAULT_PORTS
+        given = {**_DEFAULT_PORTS, **dict(_PORT_OPTION.findall(text))}
         words = "".join(f" --{kind}-port 0" for kind in given)
         command = _PORT_OPTION.sub("", text).strip().removesuffix("\\") + words
         number = len(self._servers)
