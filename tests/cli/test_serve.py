@@ -16,6 +16,7 @@ import pytest
 
 from tests.cli.run import Run, served
 from twinbus.cli.server.serve import ServeOptions, options_from
+from twinbus.core.sas import DEV_KEY_NAME, DEV_KEY_TEXT, Secret, make_token
 from twinbus.errors import ConfigError
 from twinbus.server.broker.load.facets import Thresholds
 
@@ -294,6 +295,10 @@ def test_a_reserve_is_kept_unless_it_is_for_development(
     assert options_from(given(**changes)).reserve_bytes == reserve_bytes
 
 
+def token() -> str:
+    return make_token("http://x", DEV_KEY_NAME, Secret(DEV_KEY_TEXT), 1 << 33)
+
+
 def test_the_log_says_whom_it_refused_and_why(run: Run, tmp_path: Path) -> None:
     ports = ("--amqp-port", "0", "--amqps-port", "0", "--http-port", "0")
     with served(tmp_path, "--dev", "--namespace", "contoso", *ports) as server:
@@ -306,12 +311,20 @@ def test_the_log_says_whom_it_refused_and_why(run: Run, tmp_path: Path) -> None:
             f"sb://127.0.0.1:{ready['amqp_port']}/", secure
         )
         run("message", "send", "nowhere", "hello", *there)
+        over_http = urllib.request.Request(
+            f"http://127.0.0.1:{ready['http_port']}/nowhere/over-http/messages",
+            data=b"hello",
+            headers={"Authorization": token()},
+        )
+        with pytest.raises(HTTPError, match="410"):
+            urllib.request.urlopen(over_http)  # noqa: S310 - our own address
         run("message", "send", "nowhere", "hello", *wrong)
         run("namespace", "purge", "--all", "--yes", "--connection-string", untrusted)
         said = server.stop().err
 
     warnings = [line for line in said.splitlines() if "WARNING" in line]
     assert any("127.0.0.1 asked for 'nowhere', which" in line for line in warnings)
+    assert any("asked for 'nowhere/over-http', which" in line for line in warnings)
     refused = (
         "refused a token of the key 'RootManageSharedAccessKey' for 'nowhere' from "
         "127.0.0.1: "

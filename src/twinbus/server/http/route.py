@@ -29,6 +29,7 @@ from twinbus.core.rights import Claim
 from twinbus.errors import (
     ArgumentError,
     CallerError,
+    EntityNotFound,
     TwinbusError,
 )
 from twinbus.ledger.counts import LedgerAccount
@@ -98,12 +99,19 @@ class Exchange(abc.ABC):
             # It is not sent: the client is gone.
             response = Response(status_code=400)
         except TwinbusError as error:
+            if isinstance(error, EntityNotFound):
+                self._tell_missing(error.path)
             outcome = outcome_of(error)
             response = self.refusal(error)
         account = account_of(self.host, self.counted_at(asked), claim, HTTP)
         if account is not None:
             self.count(account, outcome, response)
         return response
+
+    def _tell_missing(self, path: str) -> None:
+        client = self.request.client
+        steady_ms = self.host.token_clock.now().steady_ms
+        self.port.failures.missing(client.host if client else "", steady_ms, path)
 
     def counted_at(self, asked: Asked) -> EntityPath:
         """The entity that the ledger names; empty for the namespace."""
