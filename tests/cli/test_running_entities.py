@@ -154,8 +154,16 @@ def test_a_person_types_the_name_of_what_is_deleted(there: Run, string: str) -> 
     assert "Nothing was changed" in refused.err
 
 
-def test_watch_looks_until_it_is_interrupted(there: Run, string: str) -> None:
-    args = ("queue", "list", "--watch", "--json", "--connection-string", string)
+@pytest.mark.parametrize("what", [("queue",), ("rule", "watched-topic", "s")])
+def test_watch_looks_until_it_is_interrupted(
+    there: Run, string: str, what: tuple[str, ...]
+) -> None:
+    kind, *above = what
+    if above:
+        there("topic", "create", above[0])
+        there("subscription", "create", *above)
+    watch = ("--watch", "--json", "--connection-string", string)
+    args = (kind, "list", *above, *watch)
     with subprocess.Popen(
         [sys.executable, "-m", "twinbus.cli.main", *args],
         stdout=subprocess.PIPE,
@@ -163,7 +171,7 @@ def test_watch_looks_until_it_is_interrupted(there: Run, string: str) -> None:
     ) as process:
         assert process.stdout is not None
         before = json.loads(process.stdout.readline())
-        there("queue", "create", "watched")
+        there(kind, "create", *above, "watched")
         names = {one["name"] for one in before}
         while "watched" not in names:
             names = {one["name"] for one in json.loads(process.stdout.readline())}

@@ -153,19 +153,30 @@ class EntityList:
 
     def show(self, choice: NamespaceChoice) -> None:
         """Print it, once or again and again."""
-        if self.watch and choice.connection_string is None:
-            raise ConfigError(
-                "--watch needs --connection-string: nothing changes in a folder that "
-                "no server has."
-            )
-        with choice.opened() as catalogue:
 
-            def look() -> None:
-                found = catalogue.listed(self.kind, self.topic)
-                found.sort(key=lambda one: str(one["name"]).lower())
-                show_all(found, self.columns, self.as_json)
+        def found(catalogue: Catalogue) -> list[EntityJson]:
+            listed = catalogue.listed(self.kind, self.topic)
+            return sorted(listed, key=lambda one: str(one["name"]).lower())
 
-            watched(look, again=self.watch)
+        show_list(choice, found, self.columns, self.as_json, watch=self.watch)
+
+
+def show_list(
+    choice: NamespaceChoice,
+    found: Callable[[Catalogue], list[EntityJson]],
+    columns: tuple[str, ...],
+    as_json: bool,
+    *,
+    watch: bool,
+) -> None:
+    """Print what is found, once or again and again."""
+    if watch and choice.connection_string is None:
+        raise ConfigError(
+            "--watch needs --connection-string: nothing changes in a folder that no "
+            "server has."
+        )
+    with choice.opened() as catalogue:
+        watched(lambda: show_all(found(catalogue), columns, as_json), again=watch)
 
 
 def delete_entity(

@@ -11,9 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from twinbus.cli.confirm import Yes, confirm
-from twinbus.cli.namespace.catalogue import NamespaceChoice, on_namespace
+from twinbus.cli.namespace.catalogue import (
+    Catalogue,
+    NamespaceChoice,
+    on_namespace,
+    show_list,
+)
 from twinbus.cli.namespace.settings import rule_from
-from twinbus.cli.output import Json, pairs, rule_json, show, show_all
+from twinbus.cli.output import Json, pairs, rule_json, show
+from twinbus.cli.watch import Watch
 from twinbus.core.names import EntityPath
 from twinbus.errors import ConfigError, FilterError
 
@@ -136,12 +142,16 @@ def list_all(
     choice: NamespaceChoice,
     topic: Topic,
     subscription: Subscription,
+    watch: Watch = False,
     as_json: Json = False,
 ) -> None:
     """List the rules of a subscription."""
-    with choice.opened() as catalogue:
-        found = catalogue.rules(EntityPath(topic, subscription))
-    show_all([rule_json(rule) for rule in found], ("name", "filter", "action"), as_json)
+    path = EntityPath(topic, subscription)
+
+    def found(catalogue: Catalogue) -> list[dict[str, Any]]:
+        return [rule_json(rule) for rule in catalogue.rules(path)]
+
+    show_list(choice, found, ("name", "filter", "action"), as_json, watch=watch)
 
 
 @app.command("show")
