@@ -556,8 +556,8 @@ LEDGER_ROWS_PER_MINUTE_MAX = 100_000
 LEDGER_EVENTS_PER_MINUTE_MAX = 10_000
 # Minutes that wait for a disk that hangs, before they are dropped.
 LEDGER_MINUTES_WAITING_MAX = 10
-# What the last flush may take when a server or a factory stops. The first one imports
-# Arrow, which takes half a second, and some on a machine that has too much to do.
+# What the last flush may take when a server or a factory stops, on a disk that is slow
+# because it has too much to do.
 LEDGER_CLOSE_SECONDS_MAX = 10.0
 # Days are kept so long: a year and a month, to compare a month with the year before.
 LEDGER_DAYS_MAX = 400

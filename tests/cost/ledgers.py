@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, time, timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from twinbus.ledger.files import LedgerDisk, file_name
+from twinbus.ledger.parquet import parquet_bytes
 from twinbus.ledger.schema import (
     DAY_PREFIX,
     EVENT_COLUMNS,
     EVENTS_FOLDER,
+    METADATA_KEY,
     OPERATION_COLUMNS,
+    VERSION,
     arrow_schema,
 )
 
@@ -87,8 +91,17 @@ def write_days(folder: Path, rows: Iterable[Row]) -> None:
     parts: dict[tuple[date, str], list[Row]] = {}
     for each in rows:
         parts.setdefault((each["minute"].date(), each["writer"]), []).append(each)
-    disk, schema = LedgerDisk(), arrow_schema(OPERATION_COLUMNS)
+    disk, names = LedgerDisk(), [name for name, _ in OPERATION_COLUMNS[1:]]
     for (day, writer), own in parts.items():
         midnight_ms = int(datetime.combine(day, time(), UTC).timestamp() * 1000)
         path = folder / f"{DAY_PREFIX}{day}" / file_name(writer, midnight_ms)
-        disk.write(path, [pa.Table.from_pylist(own, schema=schema)], {})
+        values = [
+            (int(each["minute"].timestamp()) * 1_000_000, *map(each.get, names))
+            for each in own
+        ]
+        content = parquet_bytes(OPERATION_COLUMNS, values, {METADATA_KEY: VERSION})
+        disk.write(path, partial(_fill, content))
+
+
+def _fill(content: bytes, file: BinaryIO) -> None:
+    file.write(content)

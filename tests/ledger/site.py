@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO
 
 from twinbus.ledger.counts import Counted, LedgerCounts, LedgerEvent, LedgerPlace
 from twinbus.ledger.files import LedgerDisk
@@ -15,6 +15,8 @@ from twinbus.ledger.writer import LedgerOptions, LedgerWriter
 NOON_MS = 1_794_744_000_000
 MINUTE_MS = 60_000
 DAY_MS = 1440 * MINUTE_MS
+
+Fill = Callable[[BinaryIO], object]
 
 
 class Killed(BaseException):
@@ -32,11 +34,9 @@ class DyingDisk(LedgerDisk):
             raise Killed
         self._left -= 1
 
-    def write(
-        self, path: Path, tables: Iterable[Any], metadata: Mapping[str, str]
-    ) -> None:
+    def write(self, path: Path, fill: Fill) -> None:
         self._step()
-        super().write(path, tables, metadata)
+        super().write(path, fill)
         self._step()
 
     def rename(self, path: Path, name: str) -> None:
@@ -56,12 +56,10 @@ class FullDisk(LedgerDisk):
 
     full = True
 
-    def write(
-        self, path: Path, tables: Iterable[Any], metadata: Mapping[str, str]
-    ) -> None:
+    def write(self, path: Path, fill: Fill) -> None:
         if self.full:
             raise OSError(28, "No space left on device")
-        super().write(path, tables, metadata)
+        super().write(path, fill)
 
 
 def writer(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -143,3 +145,22 @@ def test_the_steps_above_are_all_steps_of_a_compaction(tmp_path: Path) -> None:
 
     assert len(files(tmp_path)) == 1
     ledger.close()
+
+
+def test_compacting_imports_no_pandas(tmp_path: Path) -> None:
+    """It would double the memory that Arrow takes."""
+    day_of_minutes(tmp_path)
+    script = f"""
+import sys
+from pathlib import Path
+from tests.ledger.site import DAY_MS, NOON_MS, writer
+ledger = writer(Path({str(tmp_path)!r}))
+ledger.open(NOON_MS + DAY_MS)
+ledger.close()
+print("pandas" in sys.modules)
+"""
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "False"
+    assert len(files(tmp_path)) == 1

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.ledger.reading import rows, totals
-from tests.ledger.site import MINUTE_MS, NOON_MS, writer
+from tests.ledger.site import MINUTE_MS, NOON_MS, Fill, writer
 from twinbus import limits
 from twinbus.clock import ManualClock
 from twinbus.ledger.counts import LedgerPlace
@@ -26,11 +24,9 @@ class HangingDisk(LedgerDisk):
     def __init__(self) -> None:
         self.go = threading.Event()
 
-    def write(
-        self, path: Path, tables: Iterable[Any], metadata: Mapping[str, str]
-    ) -> None:
+    def write(self, path: Path, fill: Fill) -> None:
         self.go.wait()
-        super().write(path, tables, metadata)
+        super().write(path, fill)
 
 
 async def test_counts_belong_to_the_minute_in_which_they_were_made(

@@ -20,8 +20,9 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from twinbus import limits
 from twinbus.ledger.files import TEMPORARY, LedgerDisk, hidden_files, own_files
@@ -49,13 +50,15 @@ def repair(folder: Path, writer: str, disk: LedgerDisk) -> None:
 def compact(folder: Path, writer: str, disk: LedgerDisk) -> None:
     """Put all rows of a writer in a closed day into one file."""
     repair(folder, writer, disk)
-    names = [name for name in own_files(folder, writer) if _is_readable(folder / name)]
+    names = own_files(folder, writer)
+    if len(names) > 1:
+        names = [name for name in names if _is_readable(folder / name)]
     if len(names) < 2:
         return
     # A time after all others of the day.
     name = f"{writer}-240000-{secrets.token_hex(4)}{FILE_SUFFIX}"
     temporary = folder / f"{TEMPORARY}{name}"
-    disk.write(temporary, _groups(folder, names), {_REPLACES: "\n".join(names)})
+    disk.write(temporary, partial(_merge, folder, names))
     disk.rename(temporary, f"{READY}{name}")
     repair(folder, writer, disk)
 
@@ -71,6 +74,24 @@ def _is_readable(path: Path) -> bool:
         log.warning("%s cannot be read and stays as it is: %s", path, error)
         return False
     return True
+
+
+def _merge(folder: Path, names: Sequence[str], file: BinaryIO) -> None:
+    """Write the rows of all files, a row group for each of the groups."""
+    import pyarrow.parquet as pq
+
+    writer = None
+    try:
+        for table in _groups(folder, names):
+            if writer is None:
+                kept = table.schema.metadata or {}
+                metadata = {**kept, _REPLACES: "\n".join(names)}
+                schema = table.schema.with_metadata(metadata)
+                writer = pq.ParquetWriter(file, schema, compression="zstd")
+            writer.write_table(table.cast(writer.schema))
+    finally:
+        if writer is not None:
+            writer.close()
 
 
 def _groups(folder: Path, names: Sequence[str]) -> Iterator[pa.Table]:

@@ -11,18 +11,13 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import BinaryIO
 
 from twinbus import limits
 from twinbus.ledger.schema import DAY_PREFIX, EVENTS_FOLDER, FILE_SUFFIX
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    import pyarrow as pa
 
 _DAY = re.compile(rf"{DAY_PREFIX}(\d{{4}}-\d{{2}}-\d{{2}})")
 _UNUSUAL = re.compile(r"[^A-Za-z0-9.]+")
@@ -99,27 +94,13 @@ def make_folder(path: Path) -> None:
 class LedgerDisk:
     """What is done to files; each step is on disk when it returns."""
 
-    def write(
-        self, path: Path, tables: Iterable[pa.Table], metadata: Mapping[str, str]
-    ) -> None:
-        """Write tables of one schema into a file, a row group each."""
-        import pyarrow.parquet as pq
-
+    def write(self, path: Path, fill: Callable[[BinaryIO], object]) -> None:
+        """Make a file with what `fill` writes into it."""
         make_folder(path.parent)
         # Names of entities are not public.
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(handle, "wb") as file:
-            writer = None
-            try:
-                for table in tables:
-                    if writer is None:
-                        kept = table.schema.metadata or {}
-                        schema = table.schema.with_metadata({**kept, **metadata})
-                        writer = pq.ParquetWriter(file, schema, compression="zstd")
-                    writer.write_table(table.cast(writer.schema))
-            finally:
-                if writer is not None:
-                    writer.close()
+            fill(file)
         _sync(path)
 
     def rename(self, path: Path, name: str) -> None:

@@ -17,13 +17,11 @@ import fcntl
 import logging
 import os
 import shutil
-from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from twinbus import limits
 from twinbus.ledger.compaction import compact, repair
@@ -37,18 +35,17 @@ from twinbus.ledger.files import (
     make_folder,
     own_files,
 )
+from twinbus.ledger.parquet import parquet_bytes
 from twinbus.ledger.schema import (
     ACCEPTED,
     DAY_PREFIX,
     EVENT_COLUMNS,
     EVENTS_FOLDER,
     GAP,
+    METADATA_KEY,
     OPERATION_COLUMNS,
-    arrow_schema,
+    VERSION,
 )
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 log = logging.getLogger("twinbus.ledger")
 
@@ -223,7 +220,8 @@ class LedgerWriter:
         folder = table / f"{DAY_PREFIX}{day_of(minute_ms)}"
         name = file_name(self.name, minute_ms)
         temporary = folder / f"{TEMPORARY}{name}"
-        self._disk.write(temporary, [_arrow(columns, rows)], {})
+        content = parquet_bytes(columns, rows, {METADATA_KEY: VERSION})
+        self._disk.write(temporary, lambda file: file.write(content))
         self._disk.rename(temporary, name)
         self.rows_written += len(rows)
 
@@ -281,31 +279,3 @@ def _read_minute(handle: int) -> int | None:
 def _event_row(writer: str, event: LedgerEvent) -> tuple[Any, ...]:
     at_ms, *others = event
     return (at_ms * 1000, writer, *others)
-
-
-def _arrow(
-    columns: tuple[tuple[str, str], ...], rows: Sequence[tuple[Any, ...]]
-) -> pa.Table:
-    import pyarrow as pa
-
-    schema = arrow_schema(columns)
-    arrays = [
-        _array(values, field.type)
-        for values, field in zip(zip(*rows, strict=True), schema, strict=True)
-    ]
-    return pa.Table.from_arrays(arrays, schema=schema)
-
-
-def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """A column out of its bytes. `pa.array` would import pandas, which is 35 MB."""
-    import pyarrow as pa
-
-    if pa.types.is_string(kind):
-        texts = [value.encode("utf-8", "replace") for value in values]
-        ends = array("i", [0, *accumulate(map(len, texts))])
-        parts = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(texts))]
-    else:
-        # Times are integers, too.
-        code = "i" if pa.types.is_int32(kind) else "q"
-        parts = [None, pa.py_buffer(array(code, values))]
-    return pa.Array.from_buffers(kind, len(values), parts)
