@@ -563,6 +563,9 @@ LEDGER_CLOSE_SECONDS_MAX = 10.0
 LEDGER_DAYS_MAX = 400
 # Rows in memory while a day is compacted, and so in each group of its file.
 LEDGER_COMPACT_ROWS = 200_000
+# A child process that compacts days is ended then: minutes wait for it meanwhile, and
+# may do so for LEDGER_MINUTES_WAITING_MAX. A day of 1,440 files takes some seconds.
+LEDGER_COMPACT_SECONDS_MAX = 300
 # Processes of one name that may write into one folder at a time.
 LEDGER_WRITERS_MAX = 64
 # A dead-letter queue of a subscription with the longest names, and some: longer texts

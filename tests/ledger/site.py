@@ -69,6 +69,12 @@ def writer(
     return LedgerWriter(options, disk)
 
 
+def apart(folder: Path) -> LedgerWriter:
+    """As a server has it: a child process compacts."""
+    options = LedgerOptions(folder, "node", "contoso", "server", compacts_apart=True)
+    return LedgerWriter(options)
+
+
 def sends(count: int, entity: str = "orders") -> Counted:
     """What a minute with so many sends has counted."""
     counts = LedgerCounts()

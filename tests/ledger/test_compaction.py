@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,7 @@ from tests.ledger.site import (
     NOON_MS,
     DyingDisk,
     Killed,
+    apart,
     crash,
     sends,
     told,
@@ -147,20 +151,87 @@ def test_the_steps_above_are_all_steps_of_a_compaction(tmp_path: Path) -> None:
     ledger.close()
 
 
-def test_compacting_imports_no_pandas(tmp_path: Path) -> None:
-    """It would double the memory that Arrow takes."""
+# -- in a child process ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("made_by", "module"), [("writer", "pandas"), ("apart", "pyarrow")]
+)
+def test_compacting_imports_as_little_as_it_can(
+    tmp_path: Path, made_by: str, module: str
+) -> None:
+    """Each would double the memory of the process."""
     day_of_minutes(tmp_path)
     script = f"""
 import sys
 from pathlib import Path
-from tests.ledger.site import DAY_MS, NOON_MS, writer
-ledger = writer(Path({str(tmp_path)!r}))
+from tests.ledger.site import DAY_MS, NOON_MS, {made_by}
+ledger = {made_by}(Path({str(tmp_path)!r}))
 ledger.open(NOON_MS + DAY_MS)
 ledger.close()
-print("pandas" in sys.modules)
+print({module!r} in sys.modules)
 """
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
 
     assert done.stdout.strip() == "False"
     assert len(files(tmp_path)) == 1
+    assert totals(tmp_path, "operation") == {("send",): 10}
+
+
+@pytest.mark.parametrize("program", ["/bin/false", "/missing/python"])
+def test_a_child_that_fails_is_told_and_tried_again(
+    tmp_path: Path,
+    program: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    day_of_minutes(tmp_path)
+    ledger = apart(tmp_path)
+    with monkeypatch.context() as patched, caplog.at_level(logging.WARNING):
+        patched.setattr(sys, "executable", program)
+        ledger.open(NOON_MS + DAY_MS)
+
+    assert len(files(tmp_path)) == MINUTES
+    (record,) = caplog.records
+    assert "more files than it needs until tomorrow" in record.getMessage()
+    ledger.write(NOON_MS + 2 * DAY_MS, sends(0))
+    ledger.close()
+    assert len(list(tmp_path.glob("day=2026-11-15/*"))) == 1
+
+
+def test_what_a_child_warns_of_is_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    day_of_minutes(tmp_path)
+    damaged = files(tmp_path)[0]
+    damaged.write_bytes(b"PAR1 not really")
+    ledger = apart(tmp_path)
+
+    with caplog.at_level(logging.WARNING):
+        ledger.open(NOON_MS + DAY_MS)
+    ledger.close()
+
+    assert [str(damaged) in record.getMessage() for record in caplog.records] == [True]
+
+
+def test_the_files_belong_to_a_child_whose_parent_was_killed(tmp_path: Path) -> None:
+    day_of_minutes(tmp_path)
+    # A file that holds the child up until it is written to.
+    pipe = tmp_path / "day=2026-11-15" / "node-000000-00000000.parquet"
+    os.mkfifo(pipe)
+    victim = apart(tmp_path)
+    opening = threading.Thread(target=victim.open, args=[NOON_MS + DAY_MS])
+    opening.start()
+
+    with pipe.open("wb"):
+        crash(victim)
+        second = writer(tmp_path)
+        second.open(NOON_MS + DAY_MS)
+    opening.join()
+
+    assert second.name == "node-2"
+    second.close()
+    pipe.unlink()
+    assert len(files(tmp_path)) == 1
+    assert totals(tmp_path, "operation") == {("send",): 10}

@@ -13,12 +13,17 @@ A crash before step 2 leaves a temporary file, which the next start removes. A c
 after it leaves a ready file, and the next start goes on with step 3. So rows are never
 there twice and never lost. Between the steps 3 and 4, some milliseconds or until the
 next start, readers miss rows of that day.
+
+Reading files needs Arrow. A server is small without it and lets a child process do it,
+which is this module as a program: `python -m twinbus.ledger.compaction WRITER DAY ...`.
 """
 
 from __future__ import annotations
 
 import logging
 import secrets
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -35,13 +40,27 @@ log = logging.getLogger("twinbus.ledger")
 
 READY = ".ready-"
 _REPLACES = "twinbus_replaces"
+_MODULE = "twinbus.ledger.compaction"
 
 
-def repair(folder: Path, writer: str, disk: LedgerDisk) -> None:
-    """Finish what a crash has left in the folder of a day."""
+def clean(folder: Path, writer: str, disk: LedgerDisk) -> None:
+    """Remove what a crash has left of files that were being written."""
     left = hidden_files(folder, TEMPORARY, writer)
     if left:
         disk.remove(folder, left)
+
+
+def is_unfinished(folder: Path, writer: str) -> bool:
+    """Whether a crash has left a compaction that has to go on."""
+    return bool(hidden_files(folder, READY, writer))
+
+
+def is_compact(folder: Path, writer: str) -> bool:
+    """Whether there is nothing to put together."""
+    return len(own_files(folder, writer)) < 2
+
+
+def _finish(folder: Path, writer: str, disk: LedgerDisk) -> None:
     for name in hidden_files(folder, READY, writer):
         disk.remove(folder, _replaced_by(folder / name))
         disk.rename(folder / name, name.removeprefix(READY))
@@ -49,10 +68,11 @@ def repair(folder: Path, writer: str, disk: LedgerDisk) -> None:
 
 def compact(folder: Path, writer: str, disk: LedgerDisk) -> None:
     """Put all rows of a writer in a closed day into one file."""
-    repair(folder, writer, disk)
-    names = own_files(folder, writer)
-    if len(names) > 1:
-        names = [name for name in names if _is_readable(folder / name)]
+    clean(folder, writer, disk)
+    _finish(folder, writer, disk)
+    if is_compact(folder, writer):
+        return
+    names = [name for name in own_files(folder, writer) if _is_readable(folder / name)]
     if len(names) < 2:
         return
     # A time after all others of the day.
@@ -60,7 +80,33 @@ def compact(folder: Path, writer: str, disk: LedgerDisk) -> None:
     temporary = folder / f"{TEMPORARY}{name}"
     disk.write(temporary, partial(_merge, folder, names))
     disk.rename(temporary, f"{READY}{name}")
-    repair(folder, writer, disk)
+    _finish(folder, writer, disk)
+
+
+def compact_apart(folders: Sequence[Path], writer: str, marker: int) -> None:
+    """Compact several days in a child process; `OSError` if it fails.
+
+    The child has the locked marker too: if this process is killed meanwhile, the next
+    one does not touch the same files.
+    """
+    command = [sys.executable, "-m", _MODULE, writer, *map(str, folders)]
+    done = subprocess.run(  # noqa: S603
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        check=False,
+        timeout=limits.LEDGER_COMPACT_SECONDS_MAX,
+        pass_fds=[marker],
+    )
+    said = done.stderr.splitlines()
+    if done.returncode != 0:
+        reason = said[-1] if said else "it said nothing"
+        raise OSError(f"a child process ended with {done.returncode}: {reason}")
+    for line in said:
+        log.warning("%s", line)
 
 
 def _is_readable(path: Path) -> bool:
@@ -122,3 +168,8 @@ def _replaced_by(path: Path) -> list[str]:
     metadata = pq.read_schema(path).metadata or {}
     listed: bytes = metadata.get(_REPLACES.encode(), b"")
     return listed.decode().split("\n")
+
+
+if __name__ == "__main__":
+    for _each in sys.argv[2:]:
+        compact(Path(_each), sys.argv[1], LedgerDisk())

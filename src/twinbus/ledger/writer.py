@@ -17,6 +17,7 @@ import fcntl
 import logging
 import os
 import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -24,7 +25,13 @@ from pathlib import Path
 from typing import Any
 
 from twinbus import limits
-from twinbus.ledger.compaction import compact, repair
+from twinbus.ledger.compaction import (
+    clean,
+    compact,
+    compact_apart,
+    is_compact,
+    is_unfinished,
+)
 from twinbus.ledger.counts import Counted, LedgerEvent
 from twinbus.ledger.files import (
     TEMPORARY,
@@ -63,6 +70,9 @@ class LedgerOptions:
     namespace: str
     source: str
     days_max: int = limits.LEDGER_DAYS_MAX
+    # Whether a child process reads files, so that this one never loads Arrow. Not for
+    # an application: what it runs as may start no other program like it.
+    compacts_apart: bool = False
 
 
 class LedgerWriter:
@@ -98,7 +108,7 @@ class LedgerWriter:
         if crashed_ms is not None:
             self._gap_from_ms = self._first_missing(crashed_ms)
         for _day, path in day_folders(folder):
-            repair(path, self.name, self._disk)
+            clean(path, self.name, self._disk)
         self._write_gap(minute_ms)
         self._note(minute_ms)
 
@@ -233,14 +243,34 @@ class LedgerWriter:
         if today == self._maintained or self._marker is None:
             return
         self._maintained = today
-        with self._surviving():
+        try:
             found = list(day_folders(self.options.folder))
             oldest = self._oldest_kept(today, {day for day, _ in found})
             for day, folder in found:
                 if day < oldest:
                     shutil.rmtree(folder, ignore_errors=True)
-                elif day < today:
-                    compact(folder, self.name, self._disk)
+            kept = [(day < today, folder) for day, folder in found if day >= oldest]
+            self._compact(kept)
+        except Exception as error:  # noqa: BLE001
+            text = "the ledger in %s has more files than it needs until tomorrow: %s"
+            log.warning(text, self.options.folder, error)
+
+    def _compact(self, days: list[tuple[bool, Path]]) -> None:
+        """Compact days that are closed; of others, finish what a crash has left."""
+        name = self.name
+        wanted = [
+            folder
+            for closed, folder in days
+            if is_unfinished(folder, name) or (closed and not is_compact(folder, name))
+        ]
+        if not wanted:
+            return
+        if self.options.compacts_apart and sys.executable:
+            assert self._marker is not None
+            compact_apart(wanted, name, self._marker)
+            return
+        for folder in wanted:
+            compact(folder, name, self._disk)
 
     def _oldest_kept(self, today: str, days: set[str]) -> str:
         """The first day that stays.

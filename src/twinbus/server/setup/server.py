@@ -230,7 +230,7 @@ class Server:
         if not folder:
             return
         name = writer_name(socket.gethostname(), config.name)
-        options = LedgerOptions(folder, name, config.name, SERVER)
+        options = LedgerOptions(folder, name, config.name, SERVER, compacts_apart=True)
         keeper = LedgerKeeper(LedgerWriter(options), self._clock)
         keeper.start()
         self._ledgers.append(keeper)
