@@ -53,6 +53,7 @@ class Side:
         answer = self.client.ask(do="crowd", count=count, per_second=rate)
         spent = idle_cpu_seconds(self.target.pid) - spent
         self._note("crowd_server_cpu_us", spent / count * 1e6)
+        self._note("crowd_denied_percent", 100 * answer["denied"] / count)
         self._add("crowd", answer["milliseconds"])
         self.client.ask(do="close")
 
