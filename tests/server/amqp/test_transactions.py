@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
+from tests.server.cbs import RequestLinks
+from tests.server.desk import BODY, section
 from tests.server.raw import RawClient, RawServer, serving
 from twinbus import limits
 from twinbus.core.entity import QueueDescription
 from twinbus.server.broker.directory.config import NamespaceConfig
+from twinbus.store.base import Counts
 from twinbus.wire.codec import encode
 from twinbus.wire.events import Delivered, Detached
 from twinbus.wire.link import Link
@@ -30,7 +33,7 @@ from twinbus.wire.performatives import (
 )
 from twinbus.wire.performatives_codec import encode_composite
 from twinbus.wire.session import Session
-from twinbus.wire.types import ULong
+from twinbus.wire.types import Symbol, Timestamp, ULong
 
 pytestmark = pytest.mark.turns
 
@@ -65,11 +68,14 @@ class Desk:
         assert outcome.txn_id is not None
         return outcome.txn_id
 
-    def active(self, queue: str) -> int:
+    def counts(self, queue: str) -> Counts:
         namespace = self.server.host.namespace
         entity = namespace.entities.find(queue)
         assert entity is not None
-        return namespace.store.counts(entity.id).active
+        return namespace.store.counts(entity.id)
+
+    def active(self, queue: str) -> int:
+        return self.counts(queue).active
 
     async def held(self, queue: str) -> Delivered:
         """Send a message and receive it."""
@@ -139,6 +145,30 @@ async def test_a_transaction_is_declared_before_a_claim(tmp_path: Path) -> None:
         assert isinstance(outcome, Accepted)
         assert desk.active("in") == 1
         client.abort()
+
+
+async def test_requests_to_management_are_refused_in_a_transaction(
+    desk: Desk,
+) -> None:
+    links = await RequestLinks.open(desk.client, desk.session, "in/$management")
+    state = TransactionalState(txn_id=await desk.declare())
+    at = Timestamp(desk.server.clock.now_ms() + 60_000)
+    annotations = {Symbol("x-opt-scheduled-enqueue-time"): at}
+    message = section(sections.MESSAGE_ANNOTATIONS, annotations) + BODY
+    payload = sections.encode_request(
+        f"answers-{links.sender.handle}",
+        {"operation": "com.microsoft:schedule-message"},
+        {"messages": [{"message-id": "1", "message": message}]},
+    )
+
+    await desk.client.send(links.sender, payload, state)
+
+    reply: Delivered = await desk.client.wait(Delivered)
+    properties = sections.Request(reply.payload).application_properties
+    assert properties["statusCode"] == 501
+    assert properties["errorCondition"] == "amqp:not-implemented"
+    assert "transaction" in properties["statusDescription"]
+    assert desk.counts("in").scheduled == 0
 
 
 async def test_a_failed_discharge_leaves_nothing(desk: Desk) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from twinbus import limits
 from twinbus.core.names import EntityPath
-from twinbus.errors import BusyError, StoreFault, TwinbusError
+from twinbus.errors import BusyError, NotImplementedByServer, StoreFault, TwinbusError
 from twinbus.ledger.requests import Metered, meter
 from twinbus.server.amqp.management.operations import (
     AskedWork,
@@ -34,7 +34,7 @@ from twinbus.store.base import SessionGrant, shard_of_nonce
 from twinbus.wire.events import Delivered
 from twinbus.wire.link import Link
 from twinbus.wire.message.sections import Request
-from twinbus.wire.performatives import Accepted
+from twinbus.wire.performatives import Accepted, TransactionalState
 from twinbus.wire.session import Session
 
 if TYPE_CHECKING:
@@ -44,6 +44,10 @@ if TYPE_CHECKING:
 _ACCEPTED = Accepted()
 # Which fragment is next for what has no key, for all links.
 _TURNS = itertools.count()
+_TRANSACTION = (
+    "Requests to $management cannot be part of a transaction. To schedule in one, send "
+    "a message with its scheduled time; deferred messages are settled without one."
+)
 _UNREAD = "Read the replies that are there, then ask again."
 
 
@@ -70,6 +74,8 @@ class ManagementNode(Node):
         try:
             operation = find_operation(request)
             connection.claims.allow(operation, self.path)
+            if type(delivery.state) is TransactionalState:
+                raise NotImplementedByServer(_TRANSACTION)
         except TwinbusError as error:
             # Refused in its turn, so that replies keep the order of the requests.
             command.refused = error
