@@ -259,6 +259,22 @@ async def test_a_transaction_has_a_bounded_number_of_messages(desk: Desk) -> Non
     assert isinstance(outcome, Rejected)
 
 
+async def test_a_transaction_with_a_refused_part_is_not_committed(desk: Desk) -> None:
+    transaction = await desk.declare()
+    state = TransactionalState(txn_id=transaction)
+    sender = await desk.client.sender(desk.session, "in")
+    await desk.client.send(sender, sections.encode_message(b"taken"), state)
+
+    # Some clients do not look at this outcome.
+    assert isinstance(await desk.client.send(sender, b"no message", state), Rejected)
+    outcome = await desk.ask(Discharge(txn_id=transaction, fail=False))
+
+    assert isinstance(outcome, Rejected)
+    assert outcome.error is not None
+    assert outcome.error.condition == "amqp:transaction:rollback"
+    assert desk.active("in") == 0
+
+
 async def test_a_message_that_is_no_request_is_refused(desk: Desk) -> None:
     outcome = await desk.client.send(
         desk.coordinator, sections.encode_message(b"not a declare")

@@ -73,6 +73,8 @@ class SendNode(Node):
     def refuse(self, delivery: Delivered, error: TwinbusError) -> None:
         """Tell why a delivery goes no further; how many messages it has is unknown."""
         self.answer(delivery.delivery_id, delivery.settled, rejected(error))
+        if type(delivery.state) is TransactionalState:
+            self.connection.transactions.refused(delivery.state, error)
         if self.account is not None:
             sizes = [len(delivery.payload)]
             self.account.messages_in(SEND, outcome_of(error), sizes)

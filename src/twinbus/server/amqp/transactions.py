@@ -68,6 +68,8 @@ class Transaction:
         self._counted: list[Callable[[str], None]] = []
         self.messages = 0
         self.size_bytes = 0
+        # Why a part of it was refused: then it cannot be committed.
+        self.refused: TwinbusError | None = None
         # Ends it if the client does not discharge it.
         self.timer: asyncio.TimerHandle | None = None
 
@@ -157,6 +159,10 @@ class Transactions:
             self.answer(link, delivery, Accepted())
             return
         reply = DischargeReply(self, link, delivery, transaction)
+        if transaction.refused is not None:
+            reason = transaction.refused.text
+            reply.failed(TransactionFailed(f"A part of it was refused: {reason}"))
+            return
         try:
             host = self._host(transaction)
         except TransactionFailed as error:
@@ -192,6 +198,12 @@ class Transactions:
         if transaction is None:
             raise TransactionUnknown
         return transaction
+
+    def refused(self, state: TransactionalState, error: TwinbusError) -> None:
+        """Note that a part was refused, which clients may overlook (Java's does)."""
+        transaction = self._open.get(bytes(state.txn_id or b""))
+        if transaction is not None:
+            transaction.refused = error
 
     def add_send(
         self, node: SendNode, delivery: Delivered, messages: list[Incoming]
@@ -235,6 +247,7 @@ class Transactions:
                 transaction.settled_at.add(part.host)
             outcome = TransactionalState(txn_id=state.txn_id, outcome=state.outcome)
         except TwinbusError as error:
+            self.refused(state, error)
             outcome = rejected(error)
         for delivery in event.deliveries:
             if not event.settled:
