@@ -19,7 +19,7 @@ SECONDS ?= 600
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup system test-tools peers lint format quick test drill drills fuzz
-.PHONY: bench campaigns sdks soak serve clean
+.PHONY: bench campaigns compiled sdks soak serve clean
 
 help: ## Print this help
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sort | \
@@ -104,6 +104,27 @@ $(VENV)/.stamp: pyproject.toml constraints.txt | system
 $(JS)/node_modules/.stamp: $(JS)/package.json $(JS)/.npmrc | test-tools
 	cd $(JS) && npm install --silent
 	@touch $@
+
+# The same sources with the engine as C. It is built from a copy and into a folder of its
+# own: compiled files beside sources that are edited would be a trap.
+COMPILED := .venvs/compiled
+COMPILED_TESTS := tests/wire tests/stories tests/server/broker tests/sdk \
+	tests/cli/test_entities.py
+
+$(COMPILED)/.stamp: $(VENV)/.stamp $(shell find src -name '*.py')
+	@command -v cc >/dev/null || { $(call debian, gcc libc6-dev python3-dev); }
+	rm -rf $(COMPILED) build/compiled && mkdir -p build/compiled
+	cp -R src pyproject.toml README.md LICENSE build/compiled
+	cd build/compiled && HATCH_BUILD_HOOK_ENABLE_MYPYC=true \
+		$(CURDIR)/$(VENV)/bin/python -m hatchling build --target wheel >/dev/null
+	$(RUN) -m pip install $(PIP_FLAGS) --no-deps --target $(COMPILED) \
+		build/compiled/dist/*.whl
+	@touch $@
+
+compiled: setup $(COMPILED)/.stamp ## Compile the engine, and test it so
+	PYTHONPATH=$(COMPILED) $(RUN) -m twinbus.cli.main --version | grep compiled
+	PYTHONPATH=$(CURDIR)/$(COMPILED) $(RUN) -m pytest --numprocesses 3 \
+		$(COMPILED_TESTS)
 
 lint: $(VENV)/.stamp ## Check style and types: ruff, mypy strict
 	$(RUN) -m ruff check .

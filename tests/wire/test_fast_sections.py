@@ -16,13 +16,16 @@ from twinbus.wire.message.fast_sections import fast_parse
 from twinbus.wire.message.sections import Incoming, parse
 from twinbus.wire.types import Described, Symbol, Timestamp, UByte, UInt, ULong
 
+# Everything that a message has; a compiled class has no slots.
+NAMES = getattr(Incoming, "__slots__", None) or Incoming.__mypyc_attrs__  # type: ignore[attr-defined]
+
 
 def _section(code: int, value: Any) -> bytes:
     return encode(Described(ULong(code), value))
 
 
 def _seen(message: Incoming) -> list[object]:
-    return [(type(v), v) for v in (getattr(message, n) for n in Incoming.__slots__)]
+    return [(type(v), v) for v in (getattr(message, n) for n in NAMES)]
 
 
 def _verdict(payload: bytes) -> list[object] | type:

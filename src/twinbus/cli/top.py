@@ -14,7 +14,10 @@ def _print_version(asked: bool) -> None:
     if asked:
         from importlib.metadata import version
 
-        print(f"twinbus {version('twinbus')}")
+        from twinbus.wire import codec
+
+        engine = "" if codec.__file__.endswith(".py") else " (compiled engine)"
+        print(f"twinbus {version('twinbus')}{engine}")
         raise typer.Exit
 
 

@@ -187,7 +187,9 @@ def _write_uuid(out: bytearray, value: UUID) -> None:
     out += value.bytes
 
 
-def _write_sized(out: bytearray, code: int, body: bytes) -> None:
+def _write_sized(
+    out: bytearray, code: int, body: bytes | bytearray | memoryview
+) -> None:
     """Write a variable width value; `code` is the constructor of the short form."""
     size = len(body)
     if size < 256:
@@ -200,7 +202,7 @@ def _write_sized(out: bytearray, code: int, body: bytes) -> None:
     out += body
 
 
-def write_binary(out: bytearray, value: bytes) -> None:
+def write_binary(out: bytearray, value: bytes | bytearray | memoryview) -> None:
     _write_sized(out, 0xA0, value)
 
 

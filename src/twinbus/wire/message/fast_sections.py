@@ -72,9 +72,13 @@ def fast_parse(message: Incoming, payload: bytes) -> bool:
         bare_from = p
         if payload[p : p + 4] == _PROPERTIES:
             p = _take_properties(message, payload, p)
+            if p < 0:
+                return False
         if payload[p : p + 4] == _APPLICATION_PROPERTIES:
             p = _skip_application_properties(payload, p)
-        if p < 0 or payload[p : p + 3] != _DATA:
+            if p < 0:
+                return False
+        if payload[p : p + 3] != _DATA:
             return False
         if payload[p + 3] == 0xB0:
             end = p + 8 + _UINT32(payload, p + 4)[0]
