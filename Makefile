@@ -172,6 +172,12 @@ build/sdks/go.json: $(wildcard tests/sdk/go/*)
 	cd tests/sdk/go && go build -o ../../../build/sdks/go .
 	build/sdks/go --list > $@
 
+build/sdks/java.json: $(wildcard tests/sdk/java/pom.xml tests/sdk/java/src/twinbus/*)
+	@mkdir -p $(@D)
+	mvn --quiet --batch-mode --file tests/sdk/java/pom.xml process-classes
+	java -cp 'build/sdks/java/classes:build/sdks/java/dependency/*' twinbus.Main \
+		--list > $@
+
 # $(call program,TOOL,LANGUAGE): build it, or say that its tool is missing.
 define program
 	@if command -v $(1) >/dev/null; then \
@@ -180,9 +186,10 @@ define program
 		echo "$(1) is missing: the client for $(2) is not tested."; fi
 endef
 
-sdks: $(VENV)/.stamp ## Test with the official client for Go
+sdks: $(VENV)/.stamp ## Test with the official clients for Java and Go
 	$(call program,go,go)
-	$(RUN) -m pytest -m sdks tests/sdk/test_go.py
+	$(call program,mvn,java)
+	$(RUN) -m pytest -m sdks tests/sdk/test_go.py tests/sdk/test_java.py
 
 soak: setup ## Break two servers under load, and check (SECONDS=600 SEED=...)
 	$(RUN) -m tests.soak --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))

@@ -1,0 +1,40 @@
+"""The official Java client against the server.
+
+The cases are written in Java, in the folder `java`, with the entities that each one
+wants. `make sdks` builds the program and writes the list of its cases. Here one server
+is started with all entities, one process runs the cases that were selected, several at
+once, and each case is a test with its own result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.sdk import runs
+from tests.sdk.runs import Run
+from tests.sdk.servers import serving
+
+pytestmark = pytest.mark.sdks
+CASES = runs.listed("java")
+
+
+@pytest.fixture(scope="module")
+def run(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Run]:
+    """The selected cases, running."""
+    names = runs.selected(request, test_case)
+    configuration = runs.configuration(CASES, runs.NAMESPACES)
+    folder = runs.BUILD / "java"
+    command = ["java", "-cp", f"{folder}/classes:{folder}/dependency/*", "twinbus.Main"]
+    with serving(tmp_path_factory.mktemp("java"), configuration) as server:
+        trust = {"TWINBUS_CA_FILE": server.ca_file}
+        with runs.running(command, names, server, env=trust) as running:
+            yield running
+
+
+@pytest.mark.parametrize("case", runs.parameters(CASES))
+def test_case(case: str, run: Run) -> None:
+    run.judge(case)
