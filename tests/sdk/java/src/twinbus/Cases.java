@@ -116,5 +116,10 @@ final class Cases {
         Sending.add();
         Receiving.add();
         Settling.add();
+        Sessions.add();
+        Scheduling.add();
+        Messages.add();
+        Topics.add();
+        Partitioned.add();
     }
 }
