@@ -120,6 +120,10 @@ final class Cases {
         Scheduling.add();
         Messages.add();
         Topics.add();
+        Refusals.add();
+        Transports.add();
         Partitioned.add();
+        Transactions.add();
+        Administration.add();
     }
 }
