@@ -4,6 +4,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -108,6 +109,13 @@ func init() {
 			seen[text] = true
 		}
 		same(len(seen), count)
+	})
+
+	test("a_message_of_1_kib_is_settled", plain, func(b *Bus) {
+		b.send(strings.Repeat("x", 1024))
+
+		receiver := b.receiver()
+		b.complete(receiver, b.takeOne(receiver))
 	})
 
 	test("a_message_of_200_kb_arrives_whole", plain, func(b *Bus) {

@@ -86,6 +86,13 @@ test("many_sends_at_once_are_all_stored", { queue: {} }, async (bus) => {
   assert.ok(Date.now() - started < ARRIVES_MS / 2);
 });
 
+test("a_message_of_1_kib_is_settled", { queue: {} }, async (bus) => {
+  await bus.sender().sendMessages({ body: Buffer.alloc(1_024, "x") });
+
+  const receiver = bus.receiver({ skipParsingBodyAsJson: true });
+  await receiver.completeMessage(await takeOne(receiver));
+});
+
 test("a_message_of_200_kb_arrives_whole", { queue: {} }, async (bus) => {
   const body = Buffer.alloc(200_000);
   for (let i = 0; i < body.length; i += 1) body[i] = (i * 7 + (i >> 8)) & 0xff;

@@ -125,6 +125,13 @@ final class Sending {
             same(seen.size(), count);
         });
 
+        test("a_message_of_1_kib_is_settled", PLAIN, bus -> {
+            bus.sender().sendMessage(message("x".repeat(1024)));
+
+            var receiver = bus.receiver();
+            receiver.complete(takeOne(receiver));
+        });
+
         test("a_message_of_200_kb_arrives_whole", PLAIN, bus -> {
             byte[] body = pattern(200_000);
             bus.send(new ServiceBusMessage(body));

@@ -1,0 +1,56 @@
+"""Frames as official clients encode them, recorded by `tests/sdk/recording.py`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from twinbus.wire.frames import Frame, FrameReader
+from twinbus.wire.message.sections import DATA, find_section, parse
+from twinbus.wire.performatives import Accepted, Disposition, Flow, Transfer
+
+FRAMES: dict[str, dict[str, str]] = json.loads(
+    (Path(__file__).parent / "recorded" / "frames.json").read_text()
+)
+CLIENTS = ("python", "javascript", "java", "go")
+
+
+def read(client: str, name: str) -> Frame:
+    reader = FrameReader(65_536)
+    reader.feed(bytes.fromhex(FRAMES[client][name]))
+    frame = reader.next()
+    assert isinstance(frame, Frame)
+    assert reader.next() is None
+    return frame
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_the_transfer_of_a_message_of_1_kib_is_read(client: str) -> None:
+    frame = read(client, "transfer")
+
+    assert isinstance(frame.performative, Transfer)
+    assert not frame.performative.more
+    message = parse(frame.payload)
+    assert find_section(message.bare, DATA) is not None
+    assert b"x" * 1024 in message.bare
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_flow_is_read(client: str) -> None:
+    flow = read(client, "flow").performative
+
+    assert isinstance(flow, Flow)
+    assert flow.handle is not None
+    assert flow.link_credit == 1
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_disposition_is_read(client: str) -> None:
+    disposition = read(client, "disposition").performative
+
+    assert isinstance(disposition, Disposition)
+    assert disposition.role is True
+    assert disposition.first == (disposition.last or disposition.first)
+    assert isinstance(disposition.state, Accepted)
