@@ -188,7 +188,7 @@ final class Sessions {
 
             same(text(first.getSessionState()), "state ä");
             first.close();
-            var second = bus.session("s");
+            var second = bus.kept(otherClient(bus).acceptSession("s"));
             same(text(second.getSessionState()), "state ä");
             second.setSessionState(null);
             same(second.getSessionState(), null);
