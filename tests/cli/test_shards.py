@@ -192,7 +192,7 @@ def test_show_tells_shards_and_fragments(
         text = server.ready["namespaces"]["contoso"]["connection_string"]
         asked = ("namespace", "show", "--connection-string", text)
         found = run(*asked, "--json").json
-        shown = run(*asked).out.splitlines()
+        _tier, _, *shown = run(*asked).out.splitlines()
         assert server.stop().code == 0
     assert [each["state"] for each in found["shards"]] == ["open"] * 3
     (queue,) = found["partitioned"]
@@ -216,8 +216,9 @@ def test_show_says_that_one_shard_has_one_fragment(run: Run, tmp_path: Path) -> 
     assert "fragment" not in run("namespace", "show", *place).out
     run("topic", "create", "t", "--enable-partitioning", *place)
 
-    shown = run("namespace", "show", *place).out.splitlines()
+    tier, _, *shown = run("namespace", "show", *place).out.splitlines()
 
+    assert tier == "The tier is premium."
     assert shown[1].split()[:3] == ["0", "open", "2"]
     assert shown[4].split() == ["t", "topic", "1", "0", "0"]
     assert shown[-1] == "With one shard, a partitioned entity has one fragment."

@@ -50,7 +50,7 @@ def show_namespace(
     ca_file: CaFile = None,
     as_json: Json = False,
 ) -> None:
-    """Show the shards of a namespace, and the fragments of partitioned entities."""
+    """Show the tier, the shards, and the fragments of partitioned entities."""
     from twinbus.server.broker.directory.overview import overview
 
     if connection_string is not None:
@@ -61,6 +61,7 @@ def show_namespace(
     if as_json:
         show(found, as_json)
         return
+    print(f"The tier is {found['tier']}.\n")
     more = () if connection_string is None else _RUNNING_COLUMNS
     rows = [{**each, "denied": _denied(each)} for each in found["shards"]]
     show_all(rows, (*_SHARD_COLUMNS, *more), as_json)

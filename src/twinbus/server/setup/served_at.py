@@ -16,6 +16,9 @@ from typing import Any
 from twinbus.core.sas import Secret, format_connection_string
 
 FILE_NAME = "served-at.json"
+# Where clients go that are told no port: messages, then administration.
+_DEFAULT_PORTS = (5671, 443)
+_STRINGS = ("connection_string", "admin_connection_string")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +39,16 @@ class ServedAt:
 
     def strings(self, key_name: str, key: Secret | None) -> dict[str, str | None]:
         """Both connection strings; without a key its part is missing."""
-        https = self.ports.get("https")
-        for_messages = _string(self.host, self.message_port, key_name, key, self.dev)
+        https, amqp = self.ports.get("https"), self.message_port
+        if not self.dev and (amqp, https) == _DEFAULT_PORTS:
+            # Both clients find them, so that one string serves both.
+            without = _string(self.host, None, key_name, key, dev=False)
+            return dict.fromkeys(_STRINGS, without)
+        for_messages = _string(self.host, amqp, key_name, key, self.dev)
         for_administration = None
         if https is not None:
             for_administration = _string(self.host, https, key_name, key, dev=False)
-        return {
-            "connection_string": for_messages,
-            "admin_connection_string": for_administration,
-        }
+        return dict(zip(_STRINGS, (for_messages, for_administration), strict=True))
 
     def remember(self, folder: Path) -> None:
         """Write it into the folder of the namespace."""
