@@ -16,8 +16,9 @@ from twinbus.wire.message.fast_sections import fast_parse
 from twinbus.wire.message.sections import Incoming, parse
 from twinbus.wire.types import Described, Symbol, Timestamp, UByte, UInt, ULong
 
-# Everything that a message has; a compiled class has no slots.
-NAMES = getattr(Incoming, "__slots__", None) or Incoming.__mypyc_attrs__  # type: ignore[attr-defined]
+# Everything that a message has; a compiled class has it under another name.
+_SLOTS = "__slots__" if hasattr(Incoming, "__slots__") else "__mypyc_attrs__"
+NAMES = getattr(Incoming, _SLOTS)
 
 
 def _section(code: int, value: Any) -> bytes:
