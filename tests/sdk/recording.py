@@ -11,16 +11,14 @@ transfer of a message of 1 KiB, its flow and its disposition to
 from __future__ import annotations
 
 import json
-import re
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
-from tests.sdk import runs, test_javascript
+from tests.sdk import runs, test_go, test_java, test_javascript
 from tests.sdk.servers import Server, serving
 from twinbus.testing.proxy import FaultyProxy
 from twinbus.wire.frames import FrameReader
@@ -37,14 +35,12 @@ Client = Callable[[Server], None]
 
 def main() -> None:
     """Record all clients."""
-    java = runs.BUILD / "java"
-    classes = ["java", "-cp", f"{java}/classes:{java}/dependency/*", "twinbus.Main"]
     node = ["node", str(test_javascript.FOLDER / "run.mjs")]
     recorded = {
         "python": record(python_client),
         "javascript": record(program(node)),
-        "java": record(program(classes)),
-        "go": record(program([str(runs.BUILD / "go")])),
+        "java": record(program(test_java.COMMAND)),
+        "go": record(program(test_go.COMMAND)),
     }
     FILE.parent.mkdir(exist_ok=True)
     FILE.write_text(json.dumps(recorded, indent=1) + "\n")
@@ -91,10 +87,7 @@ def record(client: Client) -> dict[str, str]:
             "127.0.0.1", server.namespaces["plain"].amqp_port, tap=tap
         ) as proxy,
     ):
-        direct = server.namespaces["plain"]
-        text = re.sub(r":\d+", f":{proxy.port}", direct.connection_string, count=1)
-        plain = replace(direct, connection_string=text)
-        client(replace(server, namespaces={**server.namespaces, "plain": plain}))
+        client(runs.through(server, proxy.port))
     found: dict[str, str] = {}
     for stream in streams.values():
         for frame in cut(bytes(stream)):

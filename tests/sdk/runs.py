@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
 import pytest
 
-from tests.sdk.servers import Server
+from tests.sdk.servers import Server, serving
+from twinbus.testing.proxy import Fault, FaultyProxy
 
 Case = Mapping[str, Any]
 # Where `make sdks` puts programs, and beside each a list of its cases.
@@ -31,9 +33,14 @@ NAMESPACES: dict[str, dict[str, Any]] = {
     "admin": {},
     "pages": {},
 }
+# The case that is run behind a proxy as well.
+CUT = "sends_and_receives_go_on_after_a_cut"
 # A namespace that takes one message a second, and its queue.
 SLOW = "slow"
 SLOW_QUEUE = "slow"
+
+
+_MISSING = "not built: run `make sdks`"
 
 
 @dataclass(slots=True)
@@ -83,9 +90,17 @@ def listed(program: str) -> list[Case]:
     return list(json.loads(file.read_text())) if file.exists() else []
 
 
+def find(cases: Iterable[Case], name: str) -> Case:
+    """The case with a name; the test is skipped where the program was not built."""
+    for case in cases:
+        if case["name"] == name:
+            return case
+    pytest.skip(_MISSING)
+
+
 def parameters(cases: Iterable[Case]) -> list[object]:
     """The names of cases as the parameters of a test."""
-    missing = pytest.mark.skip(reason="not built: run `make sdks`")
+    missing = pytest.mark.skip(reason=_MISSING)
     names: list[object] = [case["name"] for case in cases]
     return names or [pytest.param("not-built", marks=missing)]
 
@@ -116,6 +131,32 @@ def selected(request: pytest.FixtureRequest, test: object) -> list[str]:
         for item in request.session.items
         if isinstance(item, pytest.Function) and item.function is test
     ]
+
+
+def through(server: Server, port: int) -> Server:
+    """The same server, with the messages of the plain namespace on another port."""
+    direct = server.namespaces["plain"]
+    text = re.sub(r":\d+", f":{port}", direct.connection_string, count=1)
+    plain = replace(direct, connection_string=text)
+    return replace(server, namespaces={**server.namespaces, "plain": plain})
+
+
+def judge_with_a_cut(command: Sequence[str], case: Case, folder: Path) -> None:
+    """Run a case whose first connection is reset in the midst of its sends."""
+    cut = Fault(
+        "reset", towards="server", after_frame="transfer", count=12, connections=1
+    )
+    with (
+        serving(folder, configuration([case], {"plain": {}})) as server,
+        FaultyProxy("127.0.0.1", server.namespaces["plain"].amqp_port) as proxy,
+    ):
+        proxy.inject(cut)
+        trust = {"TWINBUS_CA_FILE": server.ca_file}
+        with running(
+            command, [case["name"]], through(server, proxy.port), trust
+        ) as run:
+            run.judge(case["name"])
+        assert proxy.strikes == 1
 
 
 @contextmanager

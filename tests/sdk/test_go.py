@@ -9,6 +9,7 @@ once, and each case is a test with its own result.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,7 @@ from tests.sdk.servers import serving
 
 pytestmark = pytest.mark.sdks
 CASES = runs.listed("go")
+COMMAND = [str(runs.BUILD / "go")]
 
 
 @pytest.fixture(scope="module")
@@ -29,11 +31,14 @@ def run(
     configuration = runs.configuration(CASES, runs.NAMESPACES)
     with serving(tmp_path_factory.mktemp("go"), configuration) as server:
         trust = {"SSL_CERT_FILE": server.ca_file}
-        command = [str(runs.BUILD / "go")]
-        with runs.running(command, names, server, env=trust) as running:
+        with runs.running(COMMAND, names, server, env=trust) as running:
             yield running
 
 
 @pytest.mark.parametrize("case", runs.parameters(CASES))
 def test_case(case: str, run: Run) -> None:
     run.judge(case)
+
+
+def test_a_cut_connection_is_opened_again(tmp_path: Path) -> None:
+    runs.judge_with_a_cut(COMMAND, runs.find(CASES, runs.CUT), tmp_path)

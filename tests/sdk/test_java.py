@@ -9,6 +9,7 @@ once, and each case is a test with its own result.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,9 @@ from tests.sdk.servers import serving
 
 pytestmark = pytest.mark.sdks
 CASES = runs.listed("java")
+BUILT = runs.BUILD / "java"
+PATH = f"{BUILT}/classes:{BUILT}/dependency/*"
+COMMAND = ["java", "-cp", PATH, "twinbus.Main"]
 
 
 @pytest.fixture(scope="module")
@@ -27,14 +31,16 @@ def run(
     """The selected cases, running."""
     names = runs.selected(request, test_case)
     configuration = runs.configuration(CASES, runs.NAMESPACES)
-    folder = runs.BUILD / "java"
-    command = ["java", "-cp", f"{folder}/classes:{folder}/dependency/*", "twinbus.Main"]
     with serving(tmp_path_factory.mktemp("java"), configuration) as server:
         trust = {"TWINBUS_CA_FILE": server.ca_file}
-        with runs.running(command, names, server, env=trust) as running:
+        with runs.running(COMMAND, names, server, env=trust) as running:
             yield running
 
 
 @pytest.mark.parametrize("case", runs.parameters(CASES))
 def test_case(case: str, run: Run) -> None:
     run.judge(case)
+
+
+def test_a_cut_connection_is_opened_again(tmp_path: Path) -> None:
+    runs.judge_with_a_cut(COMMAND, runs.find(CASES, runs.CUT), tmp_path)

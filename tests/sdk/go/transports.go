@@ -77,6 +77,32 @@ func init() {
 		same(string(must1(receiver.GetSessionState(b.ctx, nil))), "state")
 	})
 
+	// Runs behind a proxy that cuts the first connection, too.
+	test("sends_and_receives_go_on_after_a_cut", plain, func(b *Bus) {
+		client := b.connect(b.server.ConnectionString, &sb.ClientOptions{
+			RetryOptions: sb.RetryOptions{MaxRetries: 5, RetryDelay: time.Second / 10},
+		})
+		sender := must1(client.NewSender(b.name, nil))
+		wanted := []string{}
+		for n := range 30 {
+			wanted = append(wanted, fmt.Sprintf("%02d", n))
+			must(sender.SendMessage(b.ctx, message(wanted[n]), nil))
+		}
+
+		// A message whose answer was lost may have been stored twice.
+		receiver := must1(client.NewReceiverForQueue(b.name, nil))
+		seen := map[string]bool{}
+		for len(b.all(receiver)) > 0 {
+			for _, found := range b.take(receiver, 1) {
+				seen[string(found.Body)] = true
+				b.complete(receiver, found)
+			}
+		}
+		for _, each := range wanted {
+			check(seen[each], "%s is missing", each)
+		}
+	})
+
 	test("a_custom_endpoint_address_is_used", plain, func(b *Bus) {
 		somewhere := strings.Replace(b.secured(1), "localhost:1", "localhost", 1)
 		endpoint := fmt.Sprintf("localhost:%d", b.server.AmqpsPort)
