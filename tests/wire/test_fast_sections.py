@@ -70,19 +70,40 @@ _properties = st.lists(_fields, max_size=14).map(
 )
 
 
+def _wide(section: bytes) -> bytes:
+    """With four bytes for the size and for the count, as some clients write both."""
+    if section[3] not in (0xC0, 0xC1):
+        return section
+    size, count = section[4] + 3, section[5]
+    numbers = size.to_bytes(4, "big") + count.to_bytes(4, "big")
+    return section[:3] + bytes([section[3] + 0x10]) + numbers + section[6:]
+
+
+def _empty(code: int) -> st.SearchStrategy[bytes]:
+    """Nothing, or a section of annotations, mostly without any."""
+    narrow = _section(code, {})
+    some = _section(code, {Symbol("a"): 1})
+    return st.sampled_from([b"", narrow, _wide(narrow), some])
+
+
 @st.composite
 def _messages(draw: st.DrawFn) -> bytes:
+    wide = _wide if draw(st.booleans()) else bytes
     parts = [_section(sections.DATA, draw(st.binary(max_size=300)))]
     if draw(st.booleans()):
         pairs = st.dictionaries(_texts, _values, max_size=4)
-        parts.insert(0, _section(sections.APPLICATION_PROPERTIES, draw(pairs)))
+        parts.insert(0, wide(_section(sections.APPLICATION_PROPERTIES, draw(pairs))))
     if draw(st.booleans()):
-        parts.insert(0, _section(sections.PROPERTIES, draw(_properties)))
+        parts.insert(0, wide(_section(sections.PROPERTIES, draw(_properties))))
+    for code in (sections.MESSAGE_ANNOTATIONS, sections.DELIVERY_ANNOTATIONS):
+        parts.insert(0, draw(_empty(code)))
     if draw(st.booleans()):
         parts.insert(0, _section(sections.HEADER, draw(_headers)))
+    parts.append(draw(_empty(sections.FOOTER)))
     return b"".join(parts)
 
 
+@settings(max_examples=500)
 @given(_messages())
 def test_fast_sections_equal_the_general_ones_or_give_up(payload: bytes) -> None:
     _check(payload)

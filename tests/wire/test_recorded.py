@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from twinbus.wire import frames
 from twinbus.wire.frames import Frame, FrameReader
-from twinbus.wire.message.sections import DATA, find_section, parse
+from twinbus.wire.message.fast_sections import fast_parse
+from twinbus.wire.message.sections import DATA, Incoming, find_section, parse
 from twinbus.wire.performatives import Accepted, Disposition, Flow, Transfer
 
 FRAMES: dict[str, dict[str, str]] = json.loads(
@@ -54,3 +56,18 @@ def test_a_disposition_is_read(client: str) -> None:
     assert disposition.role is True
     assert disposition.first == (disposition.last or disposition.first)
     assert isinstance(disposition.state, Accepted)
+
+
+@pytest.mark.parametrize("name", ["transfer", "flow", "disposition"])
+@pytest.mark.parametrize("client", CLIENTS)
+def test_frames_go_the_fast_way(
+    client: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frames, "decode_performative", None)
+
+    assert read(client, name).performative is not None
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_messages_go_the_fast_way(client: str) -> None:
+    assert fast_parse(Incoming(), read(client, "transfer").payload)

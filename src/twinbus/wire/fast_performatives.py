@@ -45,11 +45,12 @@ def _transfer_tails() -> dict[bytes, tuple[int, bool, bool, bool]]:
     for true, false in _BOOLEAN_STYLES:
         any_boolean = (_NULL, false, true)
         no = (_NULL, false)
+        no_more = (_NULL,) * 7
         choices = (any_boolean, any_boolean, (_NULL,), (_NULL,), no, no, any_boolean)
-        for count in range(2, 8):
+        for count in range(8):
             for parts in product(*choices[:count]):
-                batchable = count == 7 and parts[6] == true
-                flags = (parts[0] == true, parts[1] == true, batchable)
+                settled, more, *_, batchable = (*parts, *no_more[count:])
+                flags = (settled == true, more == true, batchable == true)
                 tails[b"".join(parts)] = (count, *flags)
     return tails
 

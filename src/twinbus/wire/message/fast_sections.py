@@ -20,11 +20,20 @@ if TYPE_CHECKING:
 
 _UINT32 = struct.Struct(">I").unpack_from
 _HEADER = b"\x00\x53\x70\xc0"
-_PROPERTIES = b"\x00\x53\x73\xc0"
-_APPLICATION_PROPERTIES = b"\x00\x53\x74\xc1"
+_EMPTY_HEADER = b"\x00\x53\x70\x45"
+_PROPERTIES = b"\x00\x53\x73"
+_APPLICATION_PROPERTIES = b"\x00\x53\x74"
 _DATA = b"\x00\x53\x75"
+# Some clients write annotations and a footer that have nothing in them.
+_EMPTY_MAP_8 = b"\xc1\x01\x00"
+_EMPTY_MAP_32 = b"\xd1\x00\x00\x00\x04\x00\x00\x00\x00"
+_FOOTERS = (b"", b"\x00\x53\x78" + _EMPTY_MAP_8, b"\x00\x53\x78" + _EMPTY_MAP_32)
+# Larger ones are left to the general parser, which knows the limits.
+_SECTION_BYTES_MAX = 4096
+_SECTION_NODES_MAX = 255
 # Positions in the properties list.
 _MESSAGE_ID = 0
+_USER_ID = 1
 _CONTENT_TYPE = 6
 _CONTENT_ENCODING = 7
 _GROUP_ID = 10
@@ -69,12 +78,16 @@ def fast_parse(message: Incoming, payload: bytes) -> bool:
             durable, priority, ttl_ms, first = read_header(payload[3:p])
             message.durable, message.priority = durable, priority
             message.ttl_ms, message.first_acquirer = ttl_ms, first
+        elif payload[:4] == _EMPTY_HEADER:
+            p = 4
+        if payload[p + 2] < 0x73:
+            p = _skip_empty_annotations(payload, p)
         bare_from = p
-        if payload[p : p + 4] == _PROPERTIES:
+        if payload[p : p + 3] == _PROPERTIES:
             p = _take_properties(message, payload, p)
             if p < 0:
                 return False
-        if payload[p : p + 4] == _APPLICATION_PROPERTIES:
+        if payload[p : p + 3] == _APPLICATION_PROPERTIES:
             p = _skip_application_properties(payload, p)
             if p < 0:
                 return False
@@ -88,16 +101,37 @@ def fast_parse(message: Incoming, payload: bytes) -> bool:
             return False
     except (IndexError, ValueError, struct.error, PeerError):
         return False
+    if end != len(payload) and (end > len(payload) or payload[end:] not in _FOOTERS):
+        return False
     message.bare = payload[bare_from:]
-    return bool(end == len(payload))
+    return True
+
+
+def _skip_empty_annotations(payload: bytes, p: int) -> int:
+    """Where the annotations at `p` end if they are empty; `p` itself if not."""
+    for code in (0x71, 0x72):
+        if payload[p : p + 2] == b"\x00\x53" and payload[p + 2] == code:
+            if payload[p + 3 : p + 6] == _EMPTY_MAP_8:
+                p += 6
+            elif payload[p + 3 : p + 12] == _EMPTY_MAP_32:
+                p += 12
+    return p
 
 
 def _take_properties(message: Incoming, payload: bytes, p: int) -> int:
     """Read the properties section at `p`; where it ends, or -1."""
-    end = p + 5 + payload[p + 4]
-    count = payload[p + 5]
-    p += 6
-    if count > _FIELDS_MAX:
+    code = payload[p + 3]
+    if code == 0xC0:
+        end = p + 5 + payload[p + 4]
+        count = payload[p + 5]
+        p += 6
+    elif code == 0xD0:
+        end = p + 8 + _UINT32(payload, p + 4)[0]
+        count = _UINT32(payload, p + 8)[0]
+        p += 12
+    else:
+        return p + 4 if code == 0x45 else -1
+    if count > _FIELDS_MAX or end - p > _SECTION_BYTES_MAX:
         return -1
     for index in range(count):
         code = payload[p]
@@ -115,6 +149,8 @@ def _take_properties(message: Incoming, payload: bytes, p: int) -> int:
             value = Symbol(payload[start:p], "ascii")
         elif code == 0x83 and index > _CONTENT_ENCODING and index != _GROUP_ID:
             p += 9
+        elif code == 0xA0 and index == _USER_ID:
+            p += 2 + payload[p + 1]
         else:
             return -1
         if index == _MESSAGE_ID:
@@ -128,10 +164,17 @@ def _take_properties(message: Incoming, payload: bytes, p: int) -> int:
 
 def _skip_application_properties(payload: bytes, p: int) -> int:
     """Check the keys and values of the section at `p`; where it ends, or -1."""
-    end = p + 5 + payload[p + 4]
-    count = payload[p + 5]
-    p += 6
-    if count & 1:
+    if payload[p + 3] == 0xC1:
+        end = p + 5 + payload[p + 4]
+        count = payload[p + 5]
+        p += 6
+    elif payload[p + 3] == 0xD1:
+        end = p + 8 + _UINT32(payload, p + 4)[0]
+        count = _UINT32(payload, p + 8)[0]
+        p += 12
+    else:
+        return -1
+    if count & 1 or count > _SECTION_NODES_MAX or end - p > _SECTION_BYTES_MAX:
         return -1
     for index in range(count):
         code = payload[p]
