@@ -16,6 +16,7 @@ from rich.console import Console
 from bench.attacks import attacks
 from bench.clients import clients
 from bench.deep import deep
+from bench.encodings import encodings
 from bench.figures import Results
 from bench.latency import latency
 from bench.ledger import ledger
@@ -40,6 +41,7 @@ WORKLOADS: dict[str, Sequence[Workload]] = {
     "shards": (shards,),
     "ledger": (ledger,),
     "proton": (proton,),
+    "encodings": (encodings,),
     "latency": (latency,),
     "topics": (topics,),
     "client": (clients,),

@@ -53,6 +53,7 @@ GOALS = {
     "proton_receive_vs_rabbitmq": Goal(4),
     "proton_send_vs_artemis": Goal(1),
     "proton_receive_vs_artemis": Goal(1),
+    "encoding_worst_vs_best": Goal(1.15, at_most=True),
     "latency_1_p50_vs_rabbitmq": Goal(1, at_most=True),
     "latency_1_p99_vs_rabbitmq": Goal(1, at_most=True),
     "latency_8_p50_vs_rabbitmq": Goal(1, at_most=True),

@@ -19,6 +19,7 @@ from bench.figures import Results
 from bench.plan import Plan
 from bench.processes import Child, cpu_seconds, twinbus, worker
 from bench.proton_engine import library
+from bench.proton_worker import COMMANDS
 from bench.rabbitmq import rabbitmq
 from bench.target import Missing, Target
 
@@ -27,7 +28,6 @@ PEERS: dict[str, Callable[[Path], AbstractContextManager[Target | Missing]]] = {
     "rabbitmq": rabbitmq,
     "artemis": artemis,
 }
-COMMANDS = ("send", "receive")
 _RAW = tuple(f"proton_{OURS}_{do}_per_second" for do in COMMANDS)
 # A round takes two or three seconds, so there can be more of them.
 _ROUNDS_FACTOR = 2

@@ -15,6 +15,9 @@ import gc
 import json
 import sys
 import time
+from collections.abc import Iterator
+from itertools import repeat
+from pathlib import Path
 from typing import Any
 
 from bench.blocking import CBS
@@ -22,8 +25,14 @@ from bench.messages import contents
 from bench.proton_engine import ACCEPTED, ProtonConnection, Tag, encode
 from bench.target import QUEUE, Target
 from bench.worker import make_token
+from twinbus.wire.frames import Frame, FrameReader
 from twinbus.wire.message.sections import Request, encode_request
 
+COMMANDS = ("send", "receive")
+# Frames with a message of 1 KiB as official clients encode it, by client.
+RECORDED: dict[str, dict[str, str]] = json.loads(
+    (Path(__file__).parent.parent / "tests/wire/recorded/frames.json").read_text()
+)
 WINDOW = 1000
 # Larger than any message here; one that fills it fails the run.
 _BUFFER_BYTES = 64 * 1024
@@ -37,15 +46,18 @@ class ProtonWorker:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._messages: list[tuple[Tag, bytes]] = []
+        self._encoding = ""
 
     def do(self, command: dict[str, Any]) -> dict[str, float]:
         """Carry out one command."""
         count = int(command["count"])
         sends = command["do"] == "send"
-        if sends and len(self._messages) != count:
+        encoding = command.get("encoding", "proton")
+        if sends and (len(self._messages), self._encoding) != (count, encoding):
+            self._encoding = encoding
             self._messages = [
-                (tag(number), encode(*each))
-                for number, each in enumerate(contents(count))
+                (tag(number), message)
+                for number, message in enumerate(_messages(encoding, count))
             ]
             # They live as long as the worker: never look at them again.
             gc.freeze()
@@ -67,6 +79,17 @@ class ProtonWorker:
         if sends:
             connection.close()
         return took
+
+
+def _messages(encoding: str, count: int) -> Iterator[bytes]:
+    """Messages as a client encodes them; those of other clients are all the same."""
+    if encoding not in RECORDED:
+        return (encode(*each) for each in contents(count))
+    reader = FrameReader(_BUFFER_BYTES)
+    reader.feed(bytes.fromhex(RECORDED[encoding]["transfer"]))
+    frame = reader.next()
+    assert isinstance(frame, Frame)
+    return repeat(frame.payload, count)
 
 
 def tag(number: int) -> Tag:

@@ -84,6 +84,7 @@ FIGURES = {
         "crowd_twinbus_p99_ms",
         "crowd_twinbus_server_cpu_us",
     ),
+    "encodings": ("encoding_java_server_cpu_us", "encoding_worst_vs_best"),
     "topics": ("topic_10_copy_vs_send", "topic_100_copy_cpu_us"),
     "attacks": (
         "attack_none_longest_ms",
