@@ -10,7 +10,15 @@ import pytest
 from twinbus.wire import frames
 from twinbus.wire.frames import Frame, FrameReader
 from twinbus.wire.message.fast_sections import fast_parse
-from twinbus.wire.message.sections import DATA, Incoming, find_section, parse
+from twinbus.wire.message.parts import with_message_id
+from twinbus.wire.message.sections import (
+    DATA,
+    Incoming,
+    find_section,
+    find_sections,
+    parse,
+    read_properties,
+)
 from twinbus.wire.performatives import Accepted, Disposition, Flow, Transfer
 
 FRAMES: dict[str, dict[str, str]] = json.loads(
@@ -71,3 +79,15 @@ def test_frames_go_the_fast_way(
 @pytest.mark.parametrize("client", CLIENTS)
 def test_messages_go_the_fast_way(client: str) -> None:
     assert fast_parse(Incoming(), read(client, "transfer").payload)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_message_gets_an_id_and_keeps_the_rest(client: str) -> None:
+    bare = parse(read(client, "transfer").payload).bare
+
+    named = with_message_id(bare, "given")
+
+    before, after = read_properties(bare), read_properties(named)
+    assert after == ["given", *before[1:]]
+    sections = [bare[begin:end] for _, begin, _, end in find_sections(bare)][1:]
+    assert named.endswith(b"".join(sections))

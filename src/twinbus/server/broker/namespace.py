@@ -13,6 +13,7 @@ sessions, deleted entities, changed rules) it adds to the `Turn` that it is give
 from __future__ import annotations
 
 import logging
+import os
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -85,7 +86,7 @@ class Namespace:
         *,
         rate: int | None = None,
         shards: Shards | None = None,
-        new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
+        new_id: Callable[[], str] = lambda: os.urandom(16).hex(),
     ) -> None:
         self.name = name
         self.store = store

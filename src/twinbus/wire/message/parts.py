@@ -39,6 +39,10 @@ from twinbus.wire.message.writing import (
 )
 from twinbus.wire.types import Timestamp, UByte, UInt
 
+_EMPTY_PROPERTIES = b"\x00\x53\x73\x45"
+_WIDE_PROPERTIES = b"\x00\x53\x73\xd0"
+_SIZES = struct.Struct(">II")
+
 
 class Name:
     """The key of an entry, read once for all messages that have it."""
@@ -298,6 +302,15 @@ def with_application_properties(
 
 def with_message_id(bare: bytes, message_id: str) -> bytes:
     """The bare message with an id it came without."""
+    start = bare[:4]
+    if start == _EMPTY_PROPERTIES:
+        return id_properties(message_id) + bare[4:]
+    if start == _WIDE_PROPERTIES and bare[12:13] == NULL:
+        # The id takes the place of a null: the rest stays as it is.
+        field = encode(message_id)
+        size, count = _SIZES.unpack_from(bare, 4)
+        sizes = _SIZES.pack(size + len(field) - 1, count)
+        return b"".join((start, sizes, field, bare[13:]))
     if find_section(bare, PROPERTIES) is None:
         return id_properties(message_id) + bare
     return with_properties(bare, {MESSAGE_ID: message_id})
