@@ -118,7 +118,15 @@ def _partitioned(plan: Plan, number: int) -> float:
 
 
 def _slow_disk(connection_string: str, http_port: int) -> None:
-    command = [sys.executable, "-m", "twinbus.cli.main", "fault", "add", "storage-slow"]
+    command = [
+        sys.executable,
+        "-m",
+        "twinbus.cli.main",
+        "fault",
+        "add",
+        "storage-slow",
+        "0",
+    ]
     command += ["--delay", str(_SLOW_SECONDS), "--connection-string", connection_string]
     command += ["--url", f"http://127.0.0.1:{http_port}", "--json"]
     done = subprocess.run(command, check=True, capture_output=True)
