@@ -335,7 +335,7 @@ func init() {
 		found := must1(b.admin().GetNamespaceProperties(b.ctx, nil))
 
 		same(found.Name, "admin")
-		same(found.SKU, "Standard")
+		same(found.SKU, "Premium")
 		check(time.Since(found.CreatedTime).Abs() < 10*time.Minute, "just made")
 	})
 

@@ -310,7 +310,7 @@ final class Administration {
             var found = bus.admin().getNamespaceProperties();
 
             same(found.getName(), "admin");
-            same(found.getMessagingSku(), MessagingSku.STANDARD);
+            same(found.getMessagingSku(), MessagingSku.PREMIUM);
         });
     }
 
