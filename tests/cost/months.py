@@ -56,6 +56,10 @@ MONTHS = {
         replace(PLAN, failover_interval_ms=600_000, outage_ms=300_000),
         (OUTAGE_AT_MS,),
     ),
+    "one outage, few messages": (
+        replace(PLAN, rate=PLAN.rate / 6, failover_interval_ms=60_000),
+        (OUTAGE_AT_MS,),
+    ),
     "one outage, polls of ten minutes, three syphons": (
         replace(PLAN, poll_ms=600_000, syphons=3),
         (OUTAGE_AT_MS,),

@@ -17,8 +17,10 @@ from twinbus.errors import ConfigError
 from twinbus.ledger.schema import METADATA_KEY, OPERATION_COLUMNS, arrow_schema
 from twinbus.spark.reports.files import Days, find_files
 from twinbus.spark.reports.job import ReportData, ReportPlan, report
+from twinbus.spark.reports.kept import Kept
 
 Sums = dict[str, int]
+DAMAGED_ROWS = "damaged-000000-00000001"
 
 
 def sums(found: ReportData) -> Sums:
@@ -40,7 +42,8 @@ def plan(folder: Path, kept: Path | None = None) -> ReportPlan:
 
 def break_files(folder: Path) -> None:
     """Files of every kind that cannot be used, beside the good ones."""
-    good = write(folder, [row("10:00", "contoso", "send", 5)])
+    host = "contoso.servicebus.windows.net"
+    good = write(folder, [row("10:00", host, "send", 5)])
     day, content = good.parent, good.read_bytes()
     (day / "a-truncated.parquet").write_bytes(content[:-20])
     (day / "b-empty.parquet").write_bytes(b"")
@@ -73,30 +76,52 @@ def test_files_that_cannot_be_used_are_named_with_their_kind(tmp_path: Path) -> 
     assert all(bad.reason for bad in found.bad)
 
 
-def test_the_rest_is_reported(spark: SparkSession, tmp_path: Path) -> None:
-    break_files(tmp_path)
-
-    found = report(spark, plan(tmp_path))
-
-    assert sums(found) == {"send to primary": 5}
-    assert len(found.bad_files) == 6
+# -- one report of all that can be wrong -----------------------------------------------
 
 
-def test_rows_that_are_damaged_behind_a_good_footer_are_named(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    write(tmp_path, [row("10:00", "contoso", "send", 5)])
+@pytest.fixture(scope="module")
+def mixed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> ReportData:
+    """Good files beside broken ones, and rows of a server beside those of clients."""
+    folder = tmp_path_factory.mktemp("mixed")
+    break_files(folder)
+    rows = [
+        row("10:00", "contoso", "send", 5, source="server", writer="node"),
+        row("10:00", "fabrikam", "receive", 3),
+        row("10:00", "fabrikam", "send busy", 2),
+        row("10:00", "fabrikam", "settle", 3),
+        row("10:00", "fabrikam", "manage", 0, entity=""),
+    ]
+    write(folder, rows, "node-000000-00000000")
     many = [row(f"11:{n:02d}", f"host-{n}", "send", n) for n in range(60)]
-    damaged = write(tmp_path, many, "damaged-000000-00000001")
+    damaged = write(folder, many, DAMAGED_ROWS)
     content = bytearray(damaged.read_bytes())
     content[4:1500] = bytes(1496)
     damaged.write_bytes(content)
-    assert find_files(str(tmp_path), Days()).bad == []
+    assert damaged.name not in str(find_files(str(folder), Days()).bad)
+    return report(spark, plan(folder))
 
-    found = report(spark, plan(tmp_path))
 
-    assert [Path(bad.path).name for bad in found.bad_files] == [damaged.name]
-    assert sums(found) == {"send to primary": 5}
+def test_files_and_rows_that_cannot_be_used_are_left_out(mixed: ReportData) -> None:
+    names = {Path(bad.path).name for bad in mixed.bad_files}
+
+    assert len(mixed.bad_files) == 7
+    # Its footer is good.
+    assert f"{DAMAGED_ROWS}.parquet" in names
+
+
+def test_what_server_and_clients_have_both_counted_is_billed_once(
+    mixed: ReportData,
+) -> None:
+    assert sums(mixed) == {
+        "send to primary": 5 + 2,
+        "receive from primary": 3,
+        "settlements": 3,
+        "other": 1,
+    }
+    assert mixed.namespaces == ["contoso", "fabrikam"]
+
+
+# -- days that are kept ----------------------------------------------------------------
 
 
 def test_kept_days_are_computed_once_and_replaced_whole(
@@ -117,49 +142,19 @@ def test_kept_days_are_computed_once_and_replaced_whole(
     assert without_work(grown) == without_work(report(spark, plan(ledger)))
 
 
-def test_a_day_that_was_written_but_not_listed_is_started_over(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_day_that_was_written_but_not_listed_is_started_over(tmp_path: Path) -> None:
     """As a report leaves it that is killed before its end."""
-    ledger, kept = tmp_path / "ledger", tmp_path / "kept"
-    write(ledger, [row("10:00", "contoso", "send", 5)])
-    report(spark, plan(ledger, kept))
-    (kept / "_days.json").unlink()
+    (tmp_path / "by_entity" / f"day={DAY.date()}").mkdir(parents=True)
 
-    found = report(spark, plan(ledger, kept))
+    kept = Kept.open(str(tmp_path))
 
-    assert found.computed_days == 1
-    assert sums(found) == {"send to primary": 5}
-
-
-def test_what_server_and_clients_have_both_counted_is_billed_once(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    rows = [
-        row("10:00", "contoso.servicebus.windows.net", "send", 5),
-        row("10:00", "contoso", "send", 5, source="server", writer="node"),
-        row("10:00", "fabrikam", "receive", 3),
-        row("10:00", "fabrikam", "send busy", 2),
-        row("10:00", "fabrikam", "settle", 3),
-        row("10:00", "fabrikam", "manage", 0, entity=""),
-    ]
-    write(tmp_path, rows)
-
-    found = report(spark, plan(tmp_path))
-
-    assert sums(found) == {
-        "send to primary": 5 + 2,
-        "receive from primary": 3,
-        "settlements": 3,
-        "other": 1,
-    }
-    assert found.namespaces == ["contoso", "fabrikam"]
+    assert kept.stale({DAY.date(): "of its files"}) == [DAY.date()]
 
 
 def test_the_report_of_a_simulated_month_is_its_forecast(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    check_report(spark, tmp_path, "one outage, failover after a minute")
+    check_report(spark, tmp_path, "one outage, few messages")
 
 
 def test_days_outside_the_range_are_not_looked_at(tmp_path: Path) -> None:

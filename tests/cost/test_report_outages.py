@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from tests.cost.guide_pictures import FOLDER, PLAN, drawn
 from tests.cost.ledgers import at, event, row, write
 from tests.cost.truth import differences, truth_of
+from tests.spark.conftest import compiling
 from twinbus.ledger.synthetic.writing import write_synthetic
 from twinbus.spark.reports import aggregates, find_outages, read_ledger
 from twinbus.spark.reports.job import ReportData, ReportPlan, report
@@ -52,7 +53,8 @@ def year(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Year:
     """The report of the made-up ledger of the guide, and the truth about it."""
     folder = tmp_path_factory.mktemp("outages") / "ledger"
     write_synthetic(PLAN, folder)
-    return report(spark, ReportPlan([str(folder)])), truth_of(folder)
+    with compiling(spark):
+        return report(spark, ReportPlan([str(folder)])), truth_of(folder)
 
 
 def test_every_outage_is_found_as_it_was_and_nothing_else(year: Year) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,9 @@ SETTINGS = {
     "spark.log.level": "ERROR",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
+    # To compile a query takes longer than to run it on some rows; see `compiling`.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.session.timeZone": "UTC",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -63,6 +67,19 @@ def spark(
         yield session
     finally:
         session.stop()
+
+
+@contextmanager
+def compiling(session: SparkSession) -> Iterator[None]:
+    """Let Spark compile queries, as it does by default: faster with many rows."""
+    names = [name for name in SETTINGS if name.startswith("spark.sql.codegen.")]
+    for name in names:
+        session.conf.unset(name)
+    try:
+        yield
+    finally:
+        for name in names:
+            session.conf.set(name, SETTINGS[name])
 
 
 @pytest.fixture(scope="session")
