@@ -161,6 +161,14 @@ def test_failures_are_one_line_without_the_key(message: Run, run: Run) -> None:
         assert key not in result.err
 
 
+def test_a_missing_queue_is_no_matter_of_the_key(message: Run) -> None:
+    missing = message("peek", "ordres")
+
+    assert missing.code == 1
+    assert "ordres' could not be found. Check the name" in missing.err
+    assert "key" not in missing.err
+
+
 def test_a_host_that_is_not_found_is_to_be_checked(run: Run) -> None:
     text = "Endpoint=sb://nowhere.invalid/;SharedAccessKeyName=x;SharedAccessKey=a2V5"
 

@@ -32,6 +32,7 @@ _HINTS = {
     "unexpectedly closed": "Check that the port is the one for AMQP.",
     "CERTIFICATE_VERIFY_FAILED": "Name the server's authority with --ca-file.",
 }
+_MISSING = "could not be found"
 
 ConnectionText = Annotated[
     str,
@@ -82,10 +83,10 @@ def connected(given: str, ca_file: CaFiles) -> Iterator[ServiceBusClient]:
         with ServiceBusClient.from_connection_string(text, **options) as client:
             yield client
     except (ServiceBusAuthenticationError, ServiceBusAuthorizationError) as error:
-        where = endpoint_of(parsed).authority
-        raise ClientFailed(
-            f"{where}: {_why(error)} Check the key in --connection-string."
-        ) from error
+        # A missing entity is found with the claim: the client says that it was refused.
+        why = _why(error)
+        hint = "" if _MISSING in why else " Check the key in --connection-string."
+        raise ClientFailed(f"{endpoint_of(parsed).authority}: {why}{hint}") from error
     except (ServiceBusError, ValueError, OSError) as error:
         raise ClientFailed(_why(error).replace(secret.reveal(), "***")) from error
 
