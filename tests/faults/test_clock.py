@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
@@ -23,8 +24,14 @@ from twinbus.core.sas import DEV_KEY_NAME, DEV_KEY_TEXT, Secret, make_token
 from twinbus.testing.server_process import ServerProcess
 
 TWO_HOURS = 7200
+# Long enough for a slow client, and short enough to wait for its end.
+LONG_LOCK_SECONDS = 60
 LOCK_SECONDS = 5
-ENTITIES = {"queues": [{"name": QUEUE, "lock_duration": f"PT{LOCK_SECONDS}S"}]}
+
+
+def entities(lock_seconds: int) -> dict[str, Any]:
+    """A queue whose locks are so long."""
+    return {"queues": [{"name": QUEUE, "lock_duration": f"PT{lock_seconds}S"}]}
 
 
 class WallClock:
@@ -113,7 +120,9 @@ def test_a_server_whose_clock_is_corrected_agrees_with_its_clients(
     tmp_path: Path, clock: WallClock, wrong_seconds: int
 ) -> None:
     clock.set(wrong_seconds)
-    with ServerProcess(tmp_path / "server", ENTITIES, prefix=clock.prefix) as server:
+    with ServerProcess(
+        tmp_path / "server", entities(LONG_LOCK_SECONDS), prefix=clock.prefix
+    ) as server:
         clock.set(0)
 
         with ServiceBusClient.from_connection_string(
@@ -136,17 +145,19 @@ def test_clients_on_a_machine_whose_clock_is_set_back_go_on(
     tmp_path: Path, clock: WallClock
 ) -> None:
     with (
-        ServerProcess(tmp_path / "server", ENTITIES, prefix=clock.prefix) as server,
+        ServerProcess(
+            tmp_path / "server", entities(LONG_LOCK_SECONDS), prefix=clock.prefix
+        ) as server,
         client_program(clock, server.connection_string) as client,
     ):
         assert client.say("send a") == "ok"
-        assert client.say("receive") == f"a {LOCK_SECONDS} 0"
+        assert client.say("receive") == f"a {LONG_LOCK_SECONDS} 0"
         clock.set(-TWO_HOURS)
 
         assert client.say("complete") == "ok"
         for _ in range(2):
             assert client.say("send b") == "ok"
-            assert client.say("receive") == f"b {LOCK_SECONDS} 0"
+            assert client.say("receive") == f"b {LONG_LOCK_SECONDS} 0"
             assert client.say("complete") == "ok"
             assert client.say("reconnect") == "ok"
 
@@ -155,7 +166,9 @@ def test_clients_on_a_machine_whose_clock_is_set_forward_go_on(
     tmp_path: Path, clock: WallClock
 ) -> None:
     with (
-        ServerProcess(tmp_path / "server", ENTITIES, prefix=clock.prefix) as server,
+        ServerProcess(
+            tmp_path / "server", entities(LOCK_SECONDS), prefix=clock.prefix
+        ) as server,
         client_program(clock, server.connection_string) as client,
     ):
         assert client.say("schedule due 3600") == "ok"
