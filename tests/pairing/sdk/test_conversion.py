@@ -11,13 +11,14 @@ import decimal
 import enum
 import time
 from collections.abc import Iterator
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.wire import values
@@ -403,3 +404,58 @@ def test_other_things_are_no_messages(given_: Any) -> None:
 def test_a_mapping_that_the_official_client_refuses_is_refused() -> None:
     with pytest.raises(ValueError, match="message_id cannot be longer than 128"):
         payloads_of({"body": "a", "message_id": "x" * 129}, True)
+
+
+# -- dicts, which are encoded directly if they have only text and bytes ----------------
+
+_NAMES = ("to", "subject", "reply_to", "correlation_id", "content_type", "session_id")
+_TEXTS = st.text("ab", max_size=2)
+_PLAIN = st.fixed_dictionaries(
+    {"message_id": st.text("ab", min_size=1), "body": st.text() | st.binary()},
+    optional={
+        **dict.fromkeys((*_NAMES, "reply_to_session_id"), _TEXTS),
+        "application_properties": st.dictionaries(_TEXTS, _TEXTS, max_size=2),
+    },
+)
+# A surrogate cannot be encoded.
+_EDGES = st.sampled_from(["x" * 128, "ü" * 128, "x" * 129, "\ud800", None, 5, b"b"])
+_UNUSUAL = st.dictionaries(
+    st.sampled_from(
+        (*_NAMES, "reply_to_session_id", "partition_key", "unknown", "body")
+    ),
+    _EDGES,
+    max_size=1,
+) | st.fixed_dictionaries(
+    {},
+    optional={
+        "application_properties": st.dictionaries(_EDGES, _EDGES, max_size=2) | _EDGES,
+        "message_id": _EDGES.filter(bool),
+        "time_to_live": st.just(0),
+    },
+)
+
+
+def encoded_or_error(message: Any) -> bytes | tuple[type, str]:
+    try:
+        return payload_of(message, True)
+    except (TypeError, ValueError) as error:
+        return type(error), str(error).replace("mappingproxy", "dict")
+
+
+@settings(max_examples=300)
+@given(_PLAIN, _UNUSUAL)
+def test_a_dict_is_encoded_as_any_other_mapping(
+    plain: dict[str, Any], unusual: dict[str, Any]
+) -> None:
+    """Those become a message of the official client first."""
+    for message in (plain, plain | unusual):
+        ours = encoded_or_error(message)
+
+        assert ours == encoded_or_error(MappingProxyType(message))
+
+
+def test_a_dict_without_an_id_gets_one_as_from_the_official_client() -> None:
+    for message in ({"body": b"a"}, {"body": "a", "subject": "b", "message_id": ""}):
+        message_id = properties(payload_of(message, False))[0]
+
+        assert message_id == str(UUID(message_id))
