@@ -8,6 +8,7 @@ more than rates where a server or a neighbour is the limit.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bench.figures import Results
@@ -27,6 +28,8 @@ class Pattern:
     name: str
     size: int
     tasks: int
+    # What a worker is told besides.
+    more: Mapping[str, object] = field(default_factory=dict)
 
 
 PATTERNS = (
@@ -49,7 +52,8 @@ class Side:
     def send(self, pattern: Pattern, tasks_max: int) -> None:
         """One round of sends."""
         size, tasks = pattern.size, min(pattern.tasks, tasks_max)
-        self._run(f"send_{pattern.name}", do="send", size=size, tasks=tasks)
+        name = f"send_{pattern.name}"
+        self._run(name, do="send", size=size, tasks=tasks, **pattern.more)
 
     def receive(self) -> None:
         """One round of receives."""

@@ -7,8 +7,9 @@ queue of the same primary. Reads one command per line and answers each with JSON
         gives {"alone_us": [...], "paired_us": [...]}: processor time of this process
         for each message, of parts that take turns, so that neither the machine nor the
         place of something in memory can favour one of them
-    {"do": "send", "count": N, "size": S, "tasks": T}
+    {"do": "send", "count": N, "size": S, "tasks": T, "dicts": B}
         gives {"seconds": S, "cpu_seconds": C} of the paired one, as `bench.task_worker`
+        does; messages are dicts, or else objects of the official client
 
 To compare, messages are made before the clock runs, with ids or without (pairing gives
 those one each); to send, making them counts. Run as
@@ -22,7 +23,7 @@ import gc
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from azure.servicebus import ServiceBusMessage
@@ -79,14 +80,17 @@ class PairWorker:
                 took[f"{name}_us"].append(spent / count * 1e6)
         return took
 
-    async def send(self, count: int, size: int, tasks: int) -> dict[str, float]:
+    async def send(
+        self, count: int, size: int, tasks: int, dicts: bool = False
+    ) -> dict[str, float]:
         """The rate of the paired one, with the making of messages."""
+        make = Content._asdict if dicts else _message
         given = contents(count)
         gc.collect()
         started, worked = time.perf_counter(), time.process_time()
         sender = self._senders["paired"]
         parts = share(given, tasks)
-        await asyncio.gather(*(_send_made(sender, part, size) for part in parts))
+        await asyncio.gather(*(_send_made(sender, part, size, make) for part in parts))
         return {
             "seconds": time.perf_counter() - started,
             "cpu_seconds": time.process_time() - worked,
@@ -112,15 +116,17 @@ async def _send(
     await asyncio.gather(*(run(part) for part in share(messages, tasks)))
 
 
-async def _send_made(sender: Any, part: Sequence[Content], size: int) -> None:
+async def _send_made(
+    sender: Any, part: Sequence[Content], size: int, make: Callable[[Content], Any]
+) -> None:
     if size == 1:
         for content in part:
-            await sender.send_messages(_message(content))
+            await sender.send_messages(make(content))
         return
     for at in range(0, len(part), size):
         batch = await sender.create_message_batch()
         for content in part[at : at + size]:
-            batch.add_message(_message(content))
+            batch.add_message(make(content))
         await sender.send_messages(batch)
 
 

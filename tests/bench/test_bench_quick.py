@@ -62,6 +62,7 @@ FIGURES = {
         "factory_paired_batches_cpu_us",
         "factory_paired_new_ids_cpu_us",
         "paired_send_batches_vs_sdk",
+        "paired_send_dict_batches_vs_sdk",
         "paired_send_single_vs_sdk",
     ),
     "syphon": (
