@@ -303,8 +303,8 @@ def test_without_java_the_drill_says_what_to_do(
     assert "\n" not in raised.value.text
 
 
-# Spark starts for it.
-@pytest.mark.timeout(300)
+# Spark starts for it alone, which takes a minute or two on two cores.
+@pytest.mark.campaign
 def test_the_cost_report_of_a_drill_counts_what_the_judge_counts(
     drills: dict[str, Done], tmp_path: Path
 ) -> None:
