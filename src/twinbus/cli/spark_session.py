@@ -59,10 +59,16 @@ def spark_session(
         needs = "Java 17 or newer, and a master that can be reached"
         if master.startswith("sc:"):
             needs = "pip install 'pyspark[connect]', and a server that can be reached"
+        shown = _without_token(master)
+        why = first_line(str(error)).replace(master, shown)
         raise ConfigError(
-            f"Spark cannot start with --master {master}: {first_line(str(error))} "
-            f"It needs {needs}."
+            f"Spark cannot start with --master {shown}: {why} It needs {needs}."
         ) from None
+
+
+def _without_token(master: str) -> str:
+    """For people: the parameters of Spark Connect may hold a token."""
+    return master.partition(";")[0]
 
 
 def _check_answers(master: str) -> None:
@@ -82,7 +88,8 @@ def _check_answers(master: str) -> None:
         except (OSError, OverflowError) as error:
             last = error
     raise ConfigError(
-        f"--master {master} does not answer ({last}). Start it, or name another."
+        f"--master {_without_token(master)} does not answer ({last}). Start it, or "
+        "name another."
     )
 
 
