@@ -11,9 +11,13 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.official_sockets import forgive_forgotten_sockets
+from tests.forgotten_sockets import (
+    forgive_forgotten_sockets,
+    name_the_tests_of_transports,
+)
 
 forgive_forgotten_sockets()
+name_the_tests_of_transports()
 
 # A suite that passes once must pass again, so examples come from a fixed seed, and a
 # noisy machine must not fail a test for being slow. `make fuzz` is where luck helps.

@@ -67,6 +67,7 @@ class Peer:
         # Called with each message before its outcome; it may do anything.
         self.on_message: Callable[[PeerConnection, Delivered], bool] | None = None
         self.idle_time_out: int | None = None
+        self.is_gone = False
         self._news = asyncio.Event()
 
     def passes(self, stage: str) -> bool:
@@ -118,6 +119,9 @@ class PeerConnection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         self.peer.connections.append(self)
+        if self.peer.is_gone:
+            # Its client came in the last moment, and may have left already.
+            transport.abort()
         self.peer.tell()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -226,6 +230,7 @@ async def peering(stage: str = NEVER) -> AsyncIterator[Peer]:
         yield peer
     finally:
         server.close()
+        peer.is_gone = True
         for connection in peer.connections:
             connection.transport.abort()
         await peer.until(lambda: not peer.open_connections)

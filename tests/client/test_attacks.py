@@ -258,13 +258,15 @@ class Mangler:
         task = asyncio.current_task()
         assert task is not None
         self._relays.add(task)
-        there = await asyncio.open_connection("127.0.0.1", self._target)
+        writers = [writer]
         try:
+            there = await asyncio.open_connection("127.0.0.1", self._target)
+            writers.append(there[1])
             async with asyncio.TaskGroup() as both:
                 both.create_task(self._carry(reader, there[1], None))
                 both.create_task(self._carry(there[0], writer, self._place))
         finally:
-            for each in (writer, there[1]):
+            for each in writers:
                 each.close()
 
     async def _carry(

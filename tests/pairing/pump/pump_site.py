@@ -142,6 +142,8 @@ class Wire:
     async def close(self) -> None:
         """Listen no more, and end what is there."""
         self._server.close()
+        # Also for a client that comes in the last moment.
+        self.is_down = True
         self.cut()
 
     async def until(self, events: int) -> None:
