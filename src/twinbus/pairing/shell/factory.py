@@ -24,6 +24,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 from twinbus.client.connection import Connection
 from twinbus.client.credentials import credential_of
+from twinbus.core.names import check_entity_path
 from twinbus.core.sas import parse_connection_string
 from twinbus.errors import ArgumentError
 from twinbus.ledger.schema import CLIENT
@@ -223,6 +224,15 @@ class MessagingFactory:
                 "connection string used to construct the MessagingFactory."
             )
         self.check_open()
+        try:
+            check_entity_path(path)
+        except ArgumentError:
+            # Not said: it may be a key, or a connection string with one. Names are in
+            # logs, metrics and events.
+            raise ValueError(
+                f"The {what} name is not one that a {what} can have: letters, digits "
+                "and . - _ ~ / are allowed. Give the name, not a connection string."
+            ) from None
         return MessageSender(self, path, identifier)
 
     def _receivers(self) -> Any:
