@@ -431,7 +431,11 @@ FILTER_STEPS_PER_ROW = 64
 ROWS_OF_PUT = 2
 ROWS_OF_FIRST_PUT = 5
 # A message that a topic has kept whole is searched for, read and removed again.
-ROWS_OF_POSTPONED = 8
+ROWS_OF_POSTPONED = 3
+# Those of a topic are copied in groups: with one statement for all copies that a
+# subscription gets.
+FAN_OUT_MESSAGES_MAX = 100
+FAN_OUT_BYTES_MAX = 4 * 1024 * 1024
 # So many copies of a message cost no more than to keep it whole for a later turn. A
 # topic with no more subscriptions and rules goes on for this much work: 20 ms, in which
 # 500 deliveries, which are one command, are copied to three subscriptions.

@@ -239,17 +239,32 @@ class ClockSuite(StoreSuite):
         store.append(queue, [record("a", due_ms=LATER)], at(NOW))
         store.append(other, [record(each, due_ms=POSTPONED) for each in "bc"], at(NOW))
 
-        first = store.postponed(0)
+        first, second = store.postponed(0, 10, 1_000)
 
-        assert first is not None
         assert first.container == other
-        second = store.postponed(first.id)
-        assert second is not None
         assert [first.sequence, second.sequence] == [1, 2]
-        assert store.postponed(second.id) is None
+        assert store.postponed(first.id, 10, 1_000) == [second]
+        assert store.postponed(second.id, 10, 1_000) == []
         assert store.is_postponing(other)
         assert not store.is_postponing(queue)
         assert [each.container for each in store.due(at(LATER), 10)] == [queue]
+
+    def test_postponed_messages_are_read_in_bounded_groups(
+        self, store: Store, queue: int, other: int
+    ) -> None:
+        for container in (queue, other):
+            texts = [record(each * 10, due_ms=POSTPONED) for each in "abcd"]
+            store.append(container, texts, at(NOW))
+
+        size = len(store.postponed(0, 1, 1)[0].head + b"a" * 10)
+        groups = [
+            store.postponed(0, *most)
+            for most in ((3, 1_000), (10, 2 * size), (10, 2 * size - 1), (10, 1_000))
+        ]
+
+        # The last one ends with the container.
+        assert [len(group) for group in groups] == [3, 2, 1, 4]
+        assert {each.container for group in groups for each in group} == {queue}
 
     def test_duplicate_history_goes_little_by_little(
         self, store: Store, queue: int

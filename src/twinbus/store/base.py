@@ -477,10 +477,11 @@ class Store(Protocol):
     def due(self, now: Now, limit: int) -> list[Stored]:
         """Scheduled messages whose time has come; the caller moves them."""
 
-    def postponed(self, after_id: int) -> Stored | None:
-        """The first message above an id that was kept with a `due_ms` of `POSTPONED`.
+    def postponed(self, after_id: int, limit: int, bytes_max: int) -> list[Stored]:
+        """Messages above an id that were kept with a `due_ms` of `POSTPONED`, in order.
 
-        `due` does not see such messages.
+        At most `limit` of one container, and not more than `bytes_max`, but at least
+        one. `due` does not see such messages.
         """
 
     def is_postponing(self, container: int) -> bool:

@@ -23,6 +23,7 @@ from twinbus.errors import EntityNotFound
 from twinbus.server.broker.commands import Send
 from twinbus.server.broker.directory import maintenance
 from twinbus.server.broker.directory.entity import Entity
+from twinbus.server.broker.letter import Letter
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.submissions import (
     UNHEARD,
@@ -32,7 +33,7 @@ from twinbus.server.broker.submissions import (
     in_fair_order,
 )
 from twinbus.server.broker.turn import Command, Turn, TurnOutcome, Work, run
-from twinbus.store.base import Record, Stored
+from twinbus.store.base import TRANSFER_DEAD_LETTER, Record, Stored
 from twinbus.store.opening import open_store
 from twinbus.wire.message import sections
 from twinbus.wire.message.sections import Incoming
@@ -252,6 +253,52 @@ def test_later_messages_of_the_topic_come_after(site: Site) -> None:
     assert sum(site.written) == 41 * 100
 
 
+def test_copies_of_a_group_are_kept_together(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A statement for each subscription and group, not for each copy."""
+    topic = site.topic("t", 10)
+    calls: list[int] = []
+    append = site.store.append
+
+    def counted(container: int, records: Sequence[Record], now: Now) -> int:
+        calls.append(len(records))
+        return append(container, records, now)
+
+    monkeypatch.setattr(site.store, "append", counted)
+    texts = [f"{number:03}" for number in range(300)]
+    site.turn(sending(topic, *texts))
+    site.turns()
+
+    assert site.copies(topic) == 3_000
+    assert len(calls) < 200
+    for subscription in topic.subscriptions.values():
+        assert site.texts(subscription) == texts
+
+
+def test_a_message_that_cannot_be_copied_fails_alone(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others of its group are copied, in order; it is set aside whole."""
+    topic = site.topic("t", 10)
+    texts = [f"{number:03}" for number in range(300)]
+    stored = Letter.stored
+
+    def failing(message: Stored, wall_ms: int) -> Letter:
+        if text_of(message) == "250":
+            raise ZeroDivisionError("a defect")
+        return stored(message, wall_ms)
+
+    monkeypatch.setattr(Letter, "stored", failing)
+    site.turn(sending(topic, *texts))
+    site.turns()
+
+    texts.remove("250")
+    for subscription in topic.subscriptions.values():
+        assert site.texts(subscription) == texts
+    assert site.store.counts(topic.id + TRANSFER_DEAD_LETTER).active == 1
+
+
 def test_a_message_for_more_subscriptions_than_a_turn_writes(site: Site) -> None:
     """Also with restarts between, each gets one copy, with the number of the first."""
     site.topic("t", 2_000)
@@ -343,15 +390,14 @@ def test_a_topic_that_goes_meanwhile_takes_its_messages_along(site: Site) -> Non
     site.store.commit()
     site.turns()
 
-    assert site.store.postponed(0) is None
+    assert site.store.postponed(0, 1, 1) == []
 
 
 def test_a_message_on_its_way_cannot_be_cancelled(site: Site) -> None:
     """Cancelling is for scheduled messages; this one was accepted to be delivered."""
     topic = site.topic("t", 2_000)
     site.turn(sending(topic, "wide"))
-    waiting = site.store.postponed(0)
-    assert waiting is not None
+    (waiting,) = site.store.postponed(0, 10, 1)
 
     site.store.begin()
     cancelled = site.namespace.cancel(topic, [waiting.sequence])
@@ -384,7 +430,7 @@ def test_what_is_forwarded_is_bounded(site: Site) -> None:
     site.turn(sending(there, "round"))
     site.turns()
 
-    assert site.store.postponed(0) is None
+    assert site.store.postponed(0, 1, 1) == []
     buried = sum(
         site.store.counts(each.id + 2).active for each in site.namespace.entities
     )

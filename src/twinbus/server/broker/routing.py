@@ -15,8 +15,8 @@ that the others can be.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from twinbus import limits
 from twinbus.core.filters import Budget
@@ -47,6 +47,8 @@ from twinbus.wire.message.names import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REAS
 from twinbus.wire.message.sections import Incoming
 
 log = logging.getLogger("twinbus.routing")
+
+T = TypeVar("T")
 
 
 def expiry(base_ms: int, ttl_ms: int | None, entity_ttl_ms: int | None) -> int | None:
@@ -120,6 +122,8 @@ class Router:
         self._entities = entities
         # Copies of the message that is on its way now.
         self._copied = 0
+        # Copies for subscriptions that are kept together (`_in_runs`).
+        self._gathered: dict[int, list[Record]] | None = None
         # The end of the topic that `fan_out` has worked on last.
         self._fanned_out = 0
         self._undo_log = undo_log
@@ -154,6 +158,11 @@ class Router:
         self, topic: Entity, messages: Sequence[Incoming], turn: Turn
     ) -> list[int]:
         """Bring messages to a topic; those that must wait are kept in one go."""
+        return self._in_runs(lambda: self._publish_all(topic, messages, turn), turn)
+
+    def _publish_all(
+        self, topic: Entity, messages: Sequence[Incoming], turn: Turn
+    ) -> list[int]:
         is_plain = topic.duplicate_window_ms is None and all(
             message.scheduled_ms is None for message in messages
         )
@@ -165,6 +174,18 @@ class Router:
                 return [*numbers, *range(first, first + len(rest))]
             numbers.append(self.deliver(topic, Letter.incoming(message), turn))
         return numbers
+
+    def _in_runs(self, work: Callable[[], T], turn: Turn) -> T:
+        """Do something; then keep the copies that it made, a subscription at a time."""
+        gathered: dict[int, list[Record]] = {}
+        self._gathered = gathered
+        try:
+            done = work()
+        finally:
+            self._gathered = None
+        for container, records in gathered.items():
+            self._store.append(container, records, turn.now)
+        return done
 
     def _keep_whole(
         self, topic: Entity, messages: Sequence[Incoming], turn: Turn
@@ -208,9 +229,10 @@ class Router:
     # -- containers ----------------------------------------------------------------
 
     def put(self, entity: Entity, letter: Letter, turn: Turn, hops: int) -> int:
-        """Keep a letter in a queue or subscription, or forward it."""
+        """Keep a letter in a queue or subscription, or forward a copy of it."""
         self._copied += 1
         if entity.forward_key is not None:
+            letter = letter.copy()
             sequence = self._store.number(entity.id, 1)
             if letter.origin is None:
                 letter.origin = entity.number_base | sequence
@@ -218,15 +240,20 @@ class Router:
             return sequence
         session = letter.session_id if entity.requires_session else None
         if entity.requires_session and session is None:
-            letter = self._marked(letter, "Session ID is null.", "")
+            letter = self._marked(letter.copy(), "Session ID is null.", "")
             return self.bury(entity, letter, turn, DEAD_LETTER)
         expires_ms = expiry(turn.now.wall_ms, letter.ttl_ms, entity.ttl_ms)
         record = letter.record(session, expires_ms)
         is_first = entity.id not in turn.ready
         turn.left -= limits.ROWS_OF_FIRST_PUT if is_first else limits.ROWS_OF_PUT
         turn.ready.add(entity.id)
-        if entity.topic is not None and entity.topic.id in turn.topic_bytes:
-            turn.topic_bytes[entity.topic.id] += len(record.head) + len(record.bare)
+        if entity.topic is not None:
+            if entity.topic.id in turn.topic_bytes:
+                turn.topic_bytes[entity.topic.id] += len(record.head) + len(record.bare)
+            if self._gathered is not None:
+                # The number that it will have is not asked for.
+                self._gathered.setdefault(entity.id, []).append(record)
+                return 0
         return self._store.append(entity.id, [record], turn.now)
 
     def bury(self, entity: Entity, letter: Letter, turn: Turn, which: int) -> int:
@@ -466,30 +493,43 @@ class Router:
         turn.left -= limits.ROWS_OF_PUT
         return self._store.append(topic.id, [twin.record(None, expires_ms)], turn.now)
 
-    def next_postponed(self) -> Stored | None:
-        """A message that waits for `fan_out`; topics take turns."""
-        found = self._store.postponed(self._fanned_out)
-        return found or self._store.postponed(0)
+    def next_postponed(self) -> list[Stored]:
+        """Messages of one topic that wait for `fan_out`; topics take turns."""
+        most = limits.FAN_OUT_MESSAGES_MAX, limits.FAN_OUT_BYTES_MAX
+        found = self._store.postponed(self._fanned_out, *most)
+        return found or self._store.postponed(0, *most)
 
-    def fan_out(self, stored: Stored, turn: Turn) -> None:
-        """Copy a message that was kept whole, as far as this turn goes."""
-        topic = self._entities.of_container(stored.container)
+    def fan_out(self, waiting: Sequence[Stored], turn: Turn) -> None:
+        """Copy messages that a topic has kept whole, as far as this turn goes."""
+        topic = self._entities.of_container(waiting[0].container)
         if topic is None:
-            self._store.remove([stored.id])
+            self._store.remove([stored.id for stored in waiting])
             return
-        self._copied = stored.deliveries
-        turn.left -= limits.ROWS_OF_POSTPONED
-        letter = Letter.stored(stored, turn.now.wall_ms)
-        letter.origin = stored.origin or topic.number_base | stored.sequence
-        cursor = (self._store.setting(_cursor_name(topic)) or "0 0").split()
-        after = int(cursor[1]) if int(cursor[0]) == stored.sequence else 0
-        last = self._copy(topic, letter, turn, 0, after)
-        if last is None:
-            self._store.remove([stored.id])
-        else:
-            self._store.put_setting(_cursor_name(topic), f"{stored.sequence} {last}")
+        reached = self._in_runs(lambda: self._fan_out(topic, waiting, turn), turn)
         # The next one of this topic, or of another one if the turn is full.
-        self._fanned_out = id_of(topic.id + 1, 0) - 1 if turn.is_full else stored.id
+        self._fanned_out = id_of(topic.id + 1, 0) - 1 if turn.is_full else reached
+
+    def _fan_out(self, topic: Entity, waiting: Sequence[Stored], turn: Turn) -> int:
+        """Returns the id of the last message that has all or some of its copies."""
+        done: list[int] = []
+        # Only the first one can have some of its copies already.
+        cursor = (self._store.setting(_cursor_name(topic)) or "0 0").split()
+        for stored in waiting:
+            self._copied = stored.deliveries
+            turn.left -= limits.ROWS_OF_POSTPONED
+            letter = Letter.stored(stored, turn.now.wall_ms)
+            letter.origin = stored.origin or topic.number_base | stored.sequence
+            after = int(cursor[1]) if int(cursor[0]) == stored.sequence else 0
+            last = self._copy(topic, letter, turn, 0, after)
+            if last is not None:
+                place = f"{stored.sequence} {last}"
+                self._store.put_setting(_cursor_name(topic), place)
+                break
+            done.append(stored.id)
+            if turn.is_full:
+                break
+        self._store.remove(done)
+        return stored.id
 
     def _copies(
         self, subscription: Entity, letter: Letter, view: LetterView, turn: Turn
@@ -524,7 +564,7 @@ class Router:
                 break
         turn.left -= budget.steps // limits.FILTER_STEPS_PER_ROW
         if plain:
-            copies.append(letter.copy())
+            copies.append(letter)
         return copies
 
     def _bury_unmatched(

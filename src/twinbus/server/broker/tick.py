@@ -122,12 +122,25 @@ class Ticker:
     def _fan_out(self, turn: Turn) -> int:
         """Copy messages that topics have kept whole; 0 if no more is to be done."""
         router = self._namespace.router
-        while (stored := router.next_postponed()) is not None:
+        while waiting := router.next_postponed():
             if turn.is_full:
                 return 1
-            work = partial(router.fan_out, stored, turn)
-            self._namespace.work_off(stored, work, "copied to subscriptions", turn)
+            try:
+                with self._namespace.part():
+                    router.fan_out(waiting, turn)
+            except StoreFault:
+                raise
+            except Exception:  # noqa: BLE001
+                self._fan_out_each(waiting, turn)
         return 0
+
+    def _fan_out_each(self, waiting: Sequence[Stored], turn: Turn) -> None:
+        """Copy messages one by one; the one that cannot be copied is set aside."""
+        for stored in waiting:
+            work = partial(self._namespace.router.fan_out, [stored], turn)
+            self._namespace.work_off(stored, work, "copied to subscriptions", turn)
+            if turn.is_full:
+                return
 
     def _clean_up(self, turn: Turn) -> int:
         self._delete_idle(turn)

@@ -7,7 +7,13 @@ index, in order of its time, and no more than `limit` at once. Knows no clock.
 from __future__ import annotations
 
 from twinbus.clock import Now
-from twinbus.store.base import POSTPONED, SEQUENCE_BITS, EndedLock, Stored
+from twinbus.store.base import (
+    POSTPONED,
+    SEQUENCE_BITS,
+    SEQUENCE_MASK,
+    EndedLock,
+    Stored,
+)
 from twinbus.store.queries import load
 from twinbus.store.sqlite.rows import HOLD_TEXTS, Hold, Rows, guarded
 
@@ -46,9 +52,18 @@ class Times(Rows):
         return self._stored(_SQL["due"], (POSTPONED, now.wall_ms, limit))
 
     @guarded
-    def postponed(self, after_id: int) -> Stored | None:
-        messages = self._stored(_SQL["postponed"], (POSTPONED, after_id))
-        return messages[0] if messages else None
+    def postponed(self, after_id: int, limit: int, bytes_max: int) -> list[Stored]:
+        sizes = self._run(_SQL["postponed_sizes"], (POSTPONED, after_id, limit))
+        last_id = after_id
+        for key, size_bytes in sizes.fetchall():
+            bytes_max -= size_bytes
+            is_first = last_id == after_id
+            if not is_first and (bytes_max < 0 or key ^ last_id > SEQUENCE_MASK):
+                break
+            last_id = key
+        if last_id == after_id:
+            return []
+        return self._stored(_SQL["postponed"], (POSTPONED, after_id, last_id))
 
     @guarded
     def is_postponing(self, container: int) -> bool:

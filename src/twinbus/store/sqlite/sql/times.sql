@@ -23,14 +23,21 @@ FROM scheduled INDEXED BY scheduled_due
 WHERE due_ms > ? AND due_ms <= ?
 ORDER BY due_ms, id LIMIT ?;
 
+-- name: postponed_sizes
+-- The first messages above an id with exactly this time, and their bytes.
+SELECT id, length(head) + length(bare)
+FROM scheduled INDEXED BY scheduled_due
+WHERE due_ms = ? AND id > ?
+ORDER BY id LIMIT ?;
+
 -- name: postponed
--- The first message above an id with exactly this time.
+-- The messages above an id and up to another with exactly this time.
 SELECT
     id, enqueued_ms, 2, deliveries, expires_ms, due_ms, session, origin, source, head,
     bare
 FROM scheduled INDEXED BY scheduled_due
-WHERE due_ms = ? AND id > ?
-ORDER BY id LIMIT 1;
+WHERE due_ms = ? AND id > ? AND id <= ?
+ORDER BY id;
 
 -- name: is_postponing
 -- Whether messages of a range have exactly this time.
