@@ -25,6 +25,19 @@ def test_the_root_key_is_shown_with_a_connection_string(at: Run) -> None:
     assert parsed.key_name == shown["name"] == "RootManageSharedAccessKey"
 
 
+def test_the_connection_string_alone_is_one_line(
+    run: Run, at: Run, tmp_path: Path
+) -> None:
+    at("queue", "create", "orders")
+
+    alone = run("keys", "show", "--string", "--data", tmp_path)
+    with_json = at("keys", "show", "--string")
+
+    assert alone.out == f"{at('keys', 'show').json['connection_string']}\n"
+    assert with_json.code == 2
+    assert with_json.err == "twinbus: Give --string or --json, not both.\n"
+
+
 def test_keys_are_shown_while_a_server_has_the_folder(at: Run, tmp_path: Path) -> None:
     at("queue", "create", "orders")
     namespace = open_namespace(tmp_path, "contoso").first

@@ -46,6 +46,13 @@ Rights = Annotated[
 Secondary = Annotated[
     bool, typer.Option("--secondary", help="Change the secondary key instead.")
 ]
+String = Annotated[
+    bool,
+    typer.Option(
+        "--string",
+        help="Print the connection string for messages alone, for a variable.",
+    ),
+]
 # What a host name or an address is made of, so that it fits into a connection string.
 _HOST = re.compile(r"[\w.:-]+")
 
@@ -144,17 +151,24 @@ def show_one(
     host: HostName = None,
     data: Data = DATA,
     namespace: NamespaceName = None,
+    string: String = False,
     as_json: Json = False,
 ) -> None:
-    """Show the keys of a rule and a connection string with them."""
+    """Show the keys of a rule and the connection strings with them."""
     from twinbus.server.broker.directory import keys
 
+    if string and as_json:
+        raise ConfigError("Give --string or --json, not both.")
     folder = namespace_folder(data, namespace)
     rules = keys.read_rules(folder)
     served_at = _at_folder(folder, host)
     if served_at.dev and (key := dev_key()) is not None:
         rules = keys.with_dev_key(rules, key)
-    show(_shown(keys.find_rule(rules, name), served_at), as_json)
+    shown = _shown(keys.find_rule(rules, name), served_at)
+    if string:
+        print(shown["connection_string"])
+    else:
+        show(shown, as_json)
 
 
 @app.command("list")
