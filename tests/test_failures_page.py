@@ -137,7 +137,7 @@ def until_well(server: ServerProcess) -> None:
 def test_the_commands_of_the_page_work_from_nothing(tmp_path: Path) -> None:
     # The drill runs in tests/drill, with the same options.
     with walked(PAGE, tmp_path, passed_over=("twinbus drill ",)) as walk:
-        (printed,) = walk.printed
+        _, printed = walk.printed
 
     assert "refused" in printed
     assert "before the fault" in printed

@@ -2,11 +2,12 @@
 
 Owns how the blocks of a page are carried out: in their order, in an empty folder, with
 the text that is printed. The configuration is written, servers are started in the
-background, variables are set for all that follows, commands and programs are run. A
-block of another kind is an error, so that none is left out by mistake.
+background, commands and programs are run, and what they export is there for all that
+follows. A block of another kind is an error, so that none is left out by mistake.
 
 Only the ports are changed, since those of the page may be taken on this machine: a
-server gets free ones, and what follows names them.
+server gets free ones, and what follows names them. In a network of its own a reader
+has all ports, and nothing is changed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -29,6 +31,7 @@ from tests.spark.conftest import ROOT, SETTINGS
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _PORT_OPTION = re.compile(r"--(amqp|http|https)-port (\d+)")
 _DEFAULT_PORTS = {"amqp": "5672", "http": "5300"}
+_UNSHARE = ("unshare", "--map-root-user", "--net")
 _RUN_SECONDS_MAX = 240
 _STOP_SECONDS_MAX = 30
 
@@ -38,14 +41,49 @@ def blocks(page: str) -> list[tuple[str, str]]:
     return _BLOCK.findall((ROOT / page).read_text())
 
 
+class OwnNetwork:
+    """A network that no other process has, with loopback alone."""
+
+    def __init__(self) -> None:
+        # It is there as long as a process is in it.
+        self._holder = subprocess.Popen(
+            [*_UNSHARE, "sh", "-ec", "ip link set lo up; echo up; exec cat"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._holder.stdout is not None
+        assert self._holder.stdout.readline() == "up\n"
+        self.enter = (
+            *("nsenter", "--user", "--preserve-credentials", "--net"),
+            *("--target", str(self._holder.pid)),
+        )
+
+    def close(self) -> None:
+        """Let it go."""
+        self._holder.communicate(timeout=_STOP_SECONDS_MAX)
+
+    @staticmethod
+    def is_allowed() -> bool:
+        """Whether this user may have one."""
+        words = [*_UNSHARE, "ip", "link", "set", "lo", "up"]
+        try:
+            done = subprocess.run(words, check=False, capture_output=True)
+        except FileNotFoundError:
+            return False
+        return done.returncode == 0
+
+
 class Walk:
     """A reader in an empty folder. Ends the servers that it has started."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, network: OwnNetwork | None = None) -> None:
         self.folder = folder
         # What commands and programs have printed, in their order.
         self.printed: list[str] = []
-        self._exports = ""
+        # What the newest server has said when it was ready.
+        self.ready: dict[str, Any] = {}
+        self._enter = network.enter if network else ()
         self._ports: dict[str, str] = {}
         self._servers: list[subprocess.Popen[str]] = []
         self._environment = {
@@ -71,12 +109,7 @@ class Walk:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for server in self._servers:
-            server.terminate()
-        codes = [server.wait(_STOP_SECONDS_MAX) for server in self._servers]
-        for server in self._servers:
-            assert server.stdout is not None
-            server.stdout.close()
+        codes = self._stop()
         assert error is not None or not any(codes), codes
 
     def configure(self, text: str) -> None:
@@ -87,23 +120,24 @@ class Walk:
         """Carry out a block of shell lines."""
         if text.startswith("twinbus serve "):
             self._serve(text)
-        elif "export " in text:
-            self._exports += self._at_own_ports(text)
-        elif text.startswith(("twinbus ", "python -m ")):
-            self._run(self._exports + self._at_own_ports(text))
         else:
-            raise AssertionError(f"No way to carry out:\n{text}")
+            self._run(self._at_own_ports(text))
 
     def program(self, text: str) -> None:
         """Run a Python program."""
         file = self.folder / "program.py"
         file.write_text(self._at_own_ports(text))
-        self._run(f"{self._exports}python {file.name}")
+        self._run(f"python {file.name}")
+
+    def stop(self) -> None:
+        """Stop the servers, as Ctrl-C does."""
+        codes = self._stop()
+        assert not any(codes), codes
 
     def start(self, text: str) -> subprocess.Popen[str]:
         """Start a command that goes on, in a group of its own; the caller ends it."""
         return subprocess.Popen(
-            ["/bin/sh", "-ec", f"{self._exports}exec {text}"],
+            [*self._enter, "/bin/sh", "-ec", f"exec {text}"],
             cwd=self.folder,
             env=self._environment,
             stdout=subprocess.PIPE,
@@ -114,12 +148,23 @@ class Walk:
 
     def variable(self, name: str) -> str:
         """The value of a variable that the page has set."""
-        self._run(f'{self._exports}echo "${name}"')
-        return self.printed.pop().strip()
+        return self._environment[name]
+
+    def _stop(self) -> list[int]:
+        """Returns the exit codes."""
+        stopped, self._servers = self._servers, []
+        for server in stopped:
+            server.send_signal(signal.SIGINT)
+        codes = [server.wait(_STOP_SECONDS_MAX) for server in stopped]
+        for server in stopped:
+            assert server.stdout is not None
+            server.stdout.close()
+        return codes
 
     def _run(self, text: str) -> None:
+        kept = self.folder / ".exported"
         done = subprocess.run(
-            ["/bin/sh", "-ec", text],
+            [*self._enter, "/bin/sh", "-ec", f"{text}\nenv --null > {kept.name}"],
             cwd=self.folder,
             env=self._environment,
             capture_output=True,
@@ -129,15 +174,18 @@ class Walk:
         )
         assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
         self.printed.append(done.stdout)
+        entries = kept.read_text().removesuffix("\0").split("\0")
+        self._environment = dict(entry.split("=", 1) for entry in entries)
 
     def _serve(self, text: str) -> None:
-        given = {**_DEFAULT_PORTS, **dict(_PORT_OPTION.findall(text))}
-        words = "".join(f" --{kind}-port 0" for kind in given)
-        command = _PORT_OPTION.sub("", text).strip().removesuffix("\\") + words
-        number = len(self._servers)
-        with (self.folder / f"server-{number}.log").open("wb") as log:
+        command, given = text, {}
+        if not self._enter:
+            given = {**_DEFAULT_PORTS, **dict(_PORT_OPTION.findall(text))}
+            words = "".join(f" --{kind}-port 0" for kind in given)
+            command = _PORT_OPTION.sub("", text).strip().removesuffix("\\") + words
+        with (self.folder / "servers.log").open("ab") as log:
             server = subprocess.Popen(
-                ["/bin/sh", "-ec", f"{self._exports}exec {command}"],
+                [*self._enter, "/bin/sh", "-ec", f"exec {command}"],
                 cwd=self.folder,
                 env=self._environment,
                 stdout=subprocess.PIPE,
@@ -146,8 +194,8 @@ class Walk:
             )
         self._servers.append(server)
         assert server.stdout is not None
-        ready: dict[str, Any] = json.loads(server.stdout.readline())
-        ((_, entry),) = ready["namespaces"].items()
+        self.ready = json.loads(server.stdout.readline())
+        ((_, entry),) = self.ready["namespaces"].items()
         for kind, port in given.items():
             self._ports[port] = str(entry[f"{kind}_port"])
 
