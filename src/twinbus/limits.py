@@ -1001,6 +1001,20 @@ DRILL_JUDGE_SECONDS = 3.0
 # How many messages a second a syphon moves, roughly.
 DRILL_HOME_RATE = 1000
 
+# -- the console -------------------------------------------------------------------
+
+# A working day, so that people sign in once; a stolen cookie ends with it.
+CONSOLE_SESSION_SECONDS = 8 * 3600
+# Sessions that are remembered; the oldest makes room. One takes about 1 KiB.
+CONSOLE_SESSIONS_MAX = 1_000
+# A link is for the browser that opens at once.
+CONSOLE_LINK_SECONDS = 60
+CONSOLE_LINKS_MAX = 100
+# What a form may have; messages that are larger are sent by a client.
+CONSOLE_FORM_BYTES_MAX = 4 * 1024 * 1024
+# Fields of a form: a page of messages with their boxes, and some more.
+CONSOLE_FIELDS_MAX = 2_000
+
 # -- the tools for tests -----------------------------------------------------------
 
 # Far longer than anything here takes; a test should fail rather than hang.

@@ -41,7 +41,7 @@ MANAGE = {
     Operation.CHANGE_RULES,
     Operation.REHEARSE_FAULTS,
 }
-EITHER = {Operation.MANAGEMENT_LINK}
+EITHER = {Operation.MANAGEMENT_LINK, Operation.OPEN_CONSOLE}
 LISTEN = set(Operation) - SEND - MANAGE - EITHER
 
 

@@ -39,6 +39,7 @@ NOT_TRIED = 2
 COMMANDS = {
     "serve": "server.serve",
     "status": "status",
+    "console": "console",
     "drill": "drill",
     "syphon": "pair.syphon",
     "proxy": "server.proxy",

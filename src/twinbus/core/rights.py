@@ -150,6 +150,7 @@ class Operation(enum.Enum):
     RECEIVE_LINK = "receive link"
     SETTLE = "settle"
     MANAGEMENT_LINK = "management link"
+    OPEN_CONSOLE = "open the console"
 
     RENEW_LOCK = "com.microsoft:renew-lock"
     RENEW_SESSION_LOCK = "com.microsoft:renew-session-lock"
@@ -188,6 +189,8 @@ _NEEDS: dict[Operation, tuple[Right, ...]] = {
     Operation.SETTLE: (Right.LISTEN,),
     # The link itself does nothing; each request on it is decided by its own line.
     Operation.MANAGEMENT_LINK: _ANY,
+    # So is what the pages of the console do.
+    Operation.OPEN_CONSOLE: _ANY,
     Operation.RENEW_LOCK: (Right.LISTEN,),
     Operation.RENEW_SESSION_LOCK: (Right.LISTEN,),
     Operation.PEEK: (Right.LISTEN,),

@@ -182,6 +182,14 @@ Rehearse = Annotated[
         "--faults", help="Let `twinbus fault` switch faults on, to rehearse outages."
     ),
 ]
+ConsoleOn = Annotated[
+    bool,
+    typer.Option(
+        "--console",
+        help="Serve the console for browsers at /$console/; with --dev it is served in "
+        "any case.",
+    ),
+]
 LedgerFolder = Annotated[
     Path | None,
     typer.Option(
@@ -226,6 +234,7 @@ class ServeOptions:
     shards: int | None = None
     tier: NamespaceTier | None = None
     faults: bool = False
+    console: bool = False
     # False for none, None for the usual place.
     ledger: Path | Literal[False] | None = None
     # The issuer, the file with its keys and the audience of bearer tokens.
@@ -256,6 +265,7 @@ def serve(
     shards: Shards = None,
     tier: TierOption = None,
     faults: Rehearse = False,
+    console: ConsoleOn = False,
     ledger: LedgerFolder = None,
     no_ledger: NoLedger = False,
     jwt_issuer: JwtIssuer = None,
@@ -267,11 +277,9 @@ def serve(
 ) -> None:
     """Run namespaces until SIGTERM or SIGINT.
 
-    Prints one JSON line when it is ready, with ports and connection strings. A
-    supervisor restarts it when it fails.
+    Prints one JSON line when it is ready. A supervisor restarts it when it fails.
     """
-    # `main.py` has looked at it: this is the server.
-    del no_supervisor
+    del no_supervisor  # `main.py` has looked at it: this is the server.
     given = ServeOptions(
         names=namespace or [],
         dev=dev,
@@ -289,6 +297,7 @@ def serve(
         shards=shards,
         tier=tier,
         faults=faults,
+        console=console,
         ledger=_ledger_asked(ledger, no_ledger),
         jwt=(jwt_issuer, jwt_jwks, jwt_audience),
     )
@@ -375,6 +384,7 @@ def options_from(given: ServeOptions) -> ServerOptions:
         shards=given.shards,
         tier=given.tier,
         faults=given.faults,
+        console=given.console,
         ledger=_ledger(given, namespaces),
         jwt=_jwt(given),
     )

@@ -73,6 +73,8 @@ class NamespacePort:
     http_ports: dict[Host, dict[str, int]] = field(default_factory=dict)
     # Host names by which clients may ask for it, beside those of loopback.
     own_names: frozenset[str] = frozenset()
+    # Whether people may open the console.
+    has_console: bool = False
     connections: set[Admitted] = field(default_factory=set)
     # Connections by remote address; loopback is not counted.
     by_address: Counter[str] = field(default_factory=Counter)

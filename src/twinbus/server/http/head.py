@@ -31,7 +31,7 @@ def check_head(request: h11.Request, port: NamespacePort) -> None:
     if port.host.namespace.dev_key != DOCUMENTED_KEY:
         return
     authority = headers.get(b"host", b"").decode("latin-1").lower()
-    if not _is_own(authority, port):
+    if not is_own(authority, port):
         raise HeadRefused(
             "With --dev the Host of a request must be localhost or an address of "
             "loopback, or be given to the server as --tls-host.",
@@ -47,7 +47,7 @@ def check_head(request: h11.Request, port: NamespacePort) -> None:
         )
 
 
-def _is_own(authority: str, port: NamespacePort) -> bool:
+def is_own(authority: str, port: NamespacePort) -> bool:
     """Whether a client that asks for a host means this machine."""
     host = authority.partition(":")[0]
     if authority.startswith("["):

@@ -26,6 +26,7 @@ from uvicorn.server import ServerState
 from twinbus import limits
 from twinbus.server.access.port import NamespacePort
 from twinbus.server.http.admin.route import admin_route
+from twinbus.server.http.console.route import Console
 from twinbus.server.http.faults import faults_route
 from twinbus.server.http.head import HeadRefused, check_head
 from twinbus.server.http.health import health_route
@@ -267,6 +268,9 @@ class HttpServer:
             faults_route(port),
             self._rest,
         ]
+        self._console = Console(port) if port.has_console else None
+        if self._console is not None:
+            self.routes += self._console.routes()
         self._connect = connect
         self._port = port
         self._state = ServerState()
@@ -284,8 +288,11 @@ class HttpServer:
     def _load(self) -> Config:
         # The last one takes every path that the others leave.
         surfaces = Starlette(routes=[*self.routes, admin_route(self._port)])
+        app = PacedStrangers(self._port, surfaces)
+        if self._console is not None:
+            app = PacedStrangers(self._port, surfaces, self._console.knows)
         self._config = Config(
-            PacedStrangers(self._port, surfaces),
+            app,
             http=_Http,
             ws=WebSocketProtocol,
             lifespan="off",

@@ -10,6 +10,8 @@ WebSockets are not counted: each is a connection.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -25,14 +27,22 @@ class TooManyRequests(CallerError):
 class PacedStrangers:
     """An application, with a limit on requests without a token."""
 
-    def __init__(self, port: NamespacePort, app: ASGIApp) -> None:
+    def __init__(
+        self,
+        port: NamespacePort,
+        app: ASGIApp,
+        knows: Callable[[Scope], bool] = lambda _scope: False,
+    ) -> None:
         self._port = port
         self._app = app
+        # Whether a request shows a session of the console instead of a token.
+        self._knows = knows
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or refuse it."""
         try:
-            if not any(n == b"authorization" and v for n, v in scope["headers"]):
+            has_token = any(n == b"authorization" and v for n, v in scope["headers"])
+            if not has_token and not self._knows(scope):
                 count_request(self._port, scope)
         except TooManyRequests as error:
             await refusal(error)(scope, receive, send)

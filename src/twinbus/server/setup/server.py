@@ -86,6 +86,8 @@ class ServerOptions:
     tier: NamespaceTier | None = None
     # Whether `twinbus fault` may switch faults on.
     faults: bool = False
+    # Whether `/$console/` is served; with `dev` it is in any case.
+    console: bool = False
     # Messages and entities are gone when the server stops; for tests.
     in_memory: bool = False
     # Disk space that is kept for receiving and deleting, for each namespace; 0: none.
@@ -213,6 +215,7 @@ class Server:
             raise
         port = self.ports[config.name] = NamespacePort(host, self._tokens.get)
         port.memory = self._memory
+        port.has_console = self.options.console or self.options.dev
         self._count_in_ledger(port, config)
         if self.options.faults:
             faults = Faults()

@@ -1,0 +1,9 @@
+"""The console: a namespace seen and handled in a browser, at `/$console/`.
+
+Read `route.py` (which page answers a request, and what is refused before), `visit.py`
+(one request: who it is from, what it may do, how it is answered), `sessions.py` (who
+is signed in) and `signing.py` (how people sign in); then `page.py` (templates and
+headers) and `forms.py` (what people have typed); then the pages, one file each.
+Pages decide nothing about rights: they ask `visit.demand`, which asks `rights.allowed`.
+Must not know SQL or AMQP links, and holds no key.
+"""

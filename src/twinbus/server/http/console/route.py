@@ -1,0 +1,185 @@
+"""Which page answers a request, and what is refused before a page sees it.
+
+Owns the list of pages and these checks, in this order: `Host` is a name of this server
+or an address, so that no other name can be made to resolve here; the browser reads over
+HTTPS, or on this machine; a request that changes something comes from a page of this
+console (`Sec-Fetch-Site` or `Origin`), or shows a token, which no web page can; and
+there is a claim, but for the sign-in. Every answer has the headers of `page.py`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from starlette.requests import ClientDisconnect, Request, cookie_parser
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import Scope
+
+from twinbus.core.rights import Operation
+from twinbus.errors import CallerError, TwinbusError
+from twinbus.server.access.port import NamespacePort
+from twinbus.server.http.console import overview, signing
+from twinbus.server.http.console.page import HEADERS, ROOT, static_file, url
+from twinbus.server.http.console.sessions import ConsoleSessions
+from twinbus.server.http.console.visit import Visit
+from twinbus.server.http.head import is_own
+from twinbus.server.http.route import MethodNotAllowed, check_authority
+from twinbus.server.http.strangers import TooManyRequests, refusal
+
+_STATIC = "static/"
+
+Answer = Callable[[Visit], Awaitable[Response]]
+
+
+class PageNotFound(CallerError):
+    """The console has no such page."""
+
+
+class NotFromHere(CallerError):
+    """The request does not come from a page of this console."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsolePage:
+    """One address of the console: what looks at it, and what changes something."""
+
+    get: Answer | None = None
+    post: Answer | None = None
+    # Whether it answers before the sign-in.
+    is_open: bool = False
+
+
+PAGES: dict[str, ConsolePage] = {
+    "": ConsolePage(overview.show),
+    "sign-in": ConsolePage(signing.show, signing.sign_in, is_open=True),
+    "sign-out": ConsolePage(post=signing.sign_out),
+    "link": ConsolePage(post=signing.offer),
+    "enter": ConsolePage(signing.enter, is_open=True),
+}
+
+# Pages in the navigation, and what a visitor needs the right to do.
+NAVIGATION: list[tuple[str, str, Operation | None]] = [("", "Overview", None)]
+
+
+class Console:
+    """The console of a namespace's HTTP port."""
+
+    statuses: ClassVar[dict[type[TwinbusError], int]] = {
+        PageNotFound: 404,
+        NotFromHere: 403,
+        signing.LinkRefused: 403,
+    }
+
+    def __init__(self, port: NamespacePort) -> None:
+        self.port = port
+        self.sessions = ConsoleSessions()
+
+    def routes(self) -> list[Route]:
+        """What the HTTP server lists."""
+        methods = ["GET", "POST"]
+        page = Route(f"{ROOT}{{page:path}}", self._respond, methods=methods)
+        return [Route(ROOT.rstrip("/"), _to_root, methods=["GET"]), page]
+
+    def knows(self, scope: Scope) -> bool:
+        """Whether a request shows the cookie of a session, and so is no stranger's."""
+        if not scope["path"].startswith(ROOT):
+            return False
+        return any(
+            self.sessions.is_open(token)
+            for name, value in scope["headers"]
+            if name == b"cookie"
+            for token in cookie_parser(value.decode("latin-1")).values()
+        )
+
+    def navigation(self, visit: Visit) -> list[dict[str, Any]]:
+        """The pages that the visitor may see."""
+        here = visit.request.path_params["page"]
+        return [
+            {"url": url(page), "label": label, "current": page == here}
+            for page, label, operation in NAVIGATION
+            if operation is None or visit.may(operation)
+        ]
+
+    async def _respond(self, request: Request) -> Response:
+        visit = Visit(self, request)
+        try:
+            response = await self._answer(visit)
+        except ClientDisconnect:
+            # It is not sent: the client is gone.
+            response = Response(status_code=400)
+        except TooManyRequests as error:
+            response = refusal(error)
+        except TwinbusError as error:
+            response = visit.refusal(error)
+        for name, value in HEADERS.items():
+            response.headers[name] = value
+        return response
+
+    async def _answer(self, visit: Visit) -> Response:
+        _check_host(visit)
+        name = visit.request.path_params["page"]
+        if name.startswith(_STATIC):
+            found = static_file(name.removeprefix(_STATIC))
+            if found is None:
+                raise PageNotFound
+            return found
+        page = PAGES.get(name)
+        if page is None:
+            raise PageNotFound
+        changes = visit.request.method not in ("GET", "HEAD")
+        if changes:
+            _check_origin(visit)
+        if not page.is_open:
+            visit.admit()
+        answer = page.post if changes else page.get
+        if answer is None:
+            method = visit.request.method
+            raise MethodNotAllowed(f"{method} is not known for {ROOT}{name}.")
+        return await answer(visit)
+
+
+async def _to_root(request: Request) -> Response:
+    del request
+    return RedirectResponse(ROOT, 308, HEADERS)
+
+
+def _check_host(visit: Visit) -> None:
+    """Refuse a host that this server is not called, and a network without TLS."""
+    check_authority(visit.authority)
+    name = visit.authority.rpartition(":")[0] or visit.authority
+    if not is_own(visit.authority, visit.console.port) and not _is_address(name):
+        raise NotFromHere(
+            f"This server is not called {visit.authority}. Give it the name with "
+            "--tls-host, or open the console by an address."
+        )
+    if visit.scheme != "https" and not visit.is_local:
+        raise NotFromHere(
+            "The console needs HTTPS, except in a browser on the same machine."
+        )
+
+
+def _is_address(name: str) -> bool:
+    """Whether it is the address itself, which no name server can lead elsewhere."""
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+def _check_origin(visit: Visit) -> None:
+    """Refuse a change that another site asks for."""
+    if visit.has_token:
+        return
+    headers = visit.request.headers
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin", "").lower()
+    is_same = origin == f"{visit.scheme}://{visit.authority}"
+    if site is None and is_same:
+        return
+    if site == "same-origin" and (is_same or not origin):
+        return
+    raise NotFromHere("Use the buttons of the console itself.")

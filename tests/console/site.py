@@ -1,0 +1,169 @@
+"""A server with a console, and a client that signs in as a browser does.
+
+Owns the entities, the keys and the headers of requests. The client follows no redirect
+by itself and keeps the cookies that it is given.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import urllib.parse
+from dataclasses import dataclass, field
+from email.message import Message
+from typing import Any, Self
+
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+
+from twinbus.core.sas import DEV_KEY_NAME, DEV_KEY_TEXT, Secret, make_token
+from twinbus.testing.server_process import ServerProcess
+
+ROOT = "/$console/"
+KEYS = {"Listen": "listen-key", "Send": "send-key", "Manage": "manage-key"}
+RULES = [
+    {"name": right.lower(), "rights": [right], "primary_key": key}
+    for right, key in KEYS.items()
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleAnswer:
+    """What the server answered."""
+
+    status: int
+    headers: Message
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def location(self) -> str:
+        return str(self.headers["Location"])
+
+    @property
+    def problem(self) -> str:
+        """What the page says was not possible."""
+        found = re.search(r'class="problem"[^>]*>([^<]*)<', self.text)
+        return "" if found is None else found.group(1)
+
+
+@dataclass
+class ConsoleClient:
+    """A browser without eyes: cookies, forms and headers."""
+
+    port: int
+    host: str = "127.0.0.1"
+    cookies: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def authority(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    def ask(
+        self,
+        method: str,
+        page: str,
+        body: bytes | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> ConsoleAnswer:
+        """Send one request."""
+        path = page if page.startswith("/") else f"{ROOT}{page}"
+        sent = {"Host": self.authority, "Accept": "text/html"}
+        if self.cookies:
+            sent["Cookie"] = "; ".join(f"{k}={v}" for k, v in self.cookies.items())
+        given = {**sent, **(headers or {})}
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            connection.putrequest(method, path, skip_host=True)
+            for name, value in given.items():
+                connection.putheader(name, value)
+            if body is not None:
+                connection.putheader("Content-Length", str(len(body)))
+            connection.endheaders(body)
+            response = connection.getresponse()
+            answer = ConsoleAnswer(response.status, response.headers, response.read())
+        finally:
+            connection.close()
+        for cookie in response.headers.get_all("Set-Cookie") or ():
+            name, _, rest = cookie.partition("=")
+            self.cookies[name] = rest.partition(";")[0]
+        return answer
+
+    def get(self, page: str = "", **query: Any) -> ConsoleAnswer:
+        text = urllib.parse.urlencode(query, doseq=True)
+        return self.ask("GET", f"{page}?{text}" if text else page)
+
+    def json(self, page: str = "", **query: Any) -> Any:
+        """The data of a page, which must be there."""
+        text = urllib.parse.urlencode(query, doseq=True)
+        path = f"{page}?{text}" if text else page
+        answer = self.ask("GET", path, headers={"Accept": "application/json"})
+        assert answer.status == 200, answer.text
+        return answer.json
+
+    def post(
+        self, page: str, fields: dict[str, Any], headers: dict[str, str] | None = None
+    ) -> ConsoleAnswer:
+        """Send a form, as a browser sends one of a page of the console."""
+        own = {
+            "Content-Type": "application/x-www-form-urlencoded",
+            "Origin": f"http://{self.authority}",
+            "Sec-Fetch-Site": "same-origin",
+        }
+        body = urllib.parse.urlencode(fields, doseq=True).encode()
+        return self.ask("POST", page, body, {**own, **(headers or {})})
+
+    def sign_in(
+        self, name: str = DEV_KEY_NAME, key: str = DEV_KEY_TEXT, entity: str = ""
+    ) -> Self:
+        """Sign in; it must succeed."""
+        fields = {"name": name, "key": key, "entity": entity}
+        answer = self.post("sign-in", fields)
+        assert answer.status == 303, answer.text
+        return self
+
+
+@dataclass
+class ConsoleSite:
+    """The server."""
+
+    process: ServerProcess
+
+    @property
+    def port(self) -> int:
+        return self.process.ports["http"]
+
+    def client(self) -> ConsoleClient:
+        """A browser that has not signed in."""
+        return ConsoleClient(self.port)
+
+    def signed_in(self, right: str = "") -> ConsoleClient:
+        """A browser with the key of one right; without, with that of --dev."""
+        if not right:
+            return self.client().sign_in()
+        return self.client().sign_in(right.lower(), KEYS[right])
+
+    def token(self, path: str = "", name: str = DEV_KEY_NAME, key: str = "") -> str:
+        """A token that lasts."""
+        uri = f"http://127.0.0.1:{self.port}/{path}"
+        return make_token(uri, name, Secret(key or DEV_KEY_TEXT), 1 << 32)
+
+    def bus(self) -> ServiceBusClient:
+        """The official client."""
+        return ServiceBusClient.from_connection_string(self.process.connection_string)
+
+    def send(self, entity: str, *messages: str | ServiceBusMessage) -> None:
+        """Send messages with the official client, in one batch."""
+        given = [
+            ServiceBusMessage(each) if isinstance(each, str) else each
+            for each in messages
+        ]
+        with self.bus() as bus, bus.get_queue_sender(entity) as sender:
+            sender.send_messages(given)
