@@ -505,10 +505,10 @@ def crash(shape: type[RowLock], *, promote: bool) -> str:
         with psycopg.connect(after.where, autocommit=True) as db:
             if promote:
                 db.execute("SELECT pg_promote()")
-            last, head = db.execute(
+            ((last, head),) = db.execute(
                 "SELECT last, head FROM turn ORDER BY number DESC LIMIT 1"
-            ).fetchone()
-            (rows,) = db.execute("SELECT count(*) FROM message").fetchone()
+            )
+            ((rows,),) = db.execute("SELECT count(*) FROM message")
     sent, taken = 10 + answered[0] + answered[1], answered[2]
     assert rows == last - head
     how = "promotion" if promote else "crash"
