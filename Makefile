@@ -91,7 +91,7 @@ peers:
 
 $(VENV)/.stamp: pyproject.toml constraints.txt | system
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install $(PIP_FLAGS) --editable '.[test,bench,spark]'
+	$(RUN) -m pip install $(PIP_FLAGS) --editable '.[test,bench,spark,postgres]'
 	@$(RUN) -m twinbus.spark.environment
 	@touch $@
 

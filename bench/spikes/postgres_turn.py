@@ -505,10 +505,12 @@ def crash(shape: type[RowLock], *, promote: bool) -> str:
         with psycopg.connect(after.where, autocommit=True) as db:
             if promote:
                 db.execute("SELECT pg_promote()")
-            ((last, head),) = db.execute(
-                "SELECT last, head FROM turn ORDER BY number DESC LIMIT 1"
-            )
-            ((rows,),) = db.execute("SELECT count(*) FROM message")
+            found = db.execute(
+                "SELECT last, head, (SELECT count(*) FROM message) FROM turn "
+                "ORDER BY number DESC LIMIT 1"
+            ).fetchone()
+    assert found is not None
+    last, head, rows = found
     sent, taken = 10 + answered[0] + answered[1], answered[2]
     assert rows == last - head
     how = "promotion" if promote else "crash"

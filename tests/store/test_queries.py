@@ -10,17 +10,7 @@ import pytest
 from twinbus.errors import Bug
 from twinbus.store import queries
 from twinbus.store.sqlite.store import SqliteStore
-
-TOPICS = (
-    "containers",
-    "entities",
-    "locks",
-    "messages",
-    "outbox",
-    "quarantine",
-    "sessions",
-    "times",
-)
+from twinbus.store.tables.rows import TOPICS
 
 
 @pytest.fixture(scope="module")
@@ -30,11 +20,12 @@ def named() -> dict[str, str]:
 
 def test_every_query_of_every_file_is_loaded_and_called(named: dict[str, str]) -> None:
     folder = files("twinbus.store") / "sqlite"
+    rules = files("twinbus.store") / "tables"
     there = {path.name for path in (folder / "sql").iterdir()}
     assert there == {f"{topic}.sql" for topic in TOPICS} | {"migrations"}
     python = "".join(
         path.read_text("utf-8")
-        for path in folder.iterdir()
+        for path in (*folder.iterdir(), *rules.iterdir())
         if path.name.endswith(".py")
     )
 

@@ -16,9 +16,9 @@ from twinbus.clock import Now
 from twinbus.errors import Bug, ConfigError, QuotaExceeded, StoreFault
 from twinbus.store import migrations
 from twinbus.store.base import DiskFault, OutboxCounts, Record, Store
-from twinbus.store.sqlite.entities import ENTITY_MAX
 from twinbus.store.sqlite.file import FILE_NAME
 from twinbus.store.sqlite.store import SqliteStore
+from twinbus.store.tables.entities import ENTITY_MAX
 
 
 @pytest.fixture

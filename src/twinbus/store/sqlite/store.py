@@ -1,17 +1,7 @@
 """The store on SQLite: one file per namespace, the default.
 
-Puts the parts together; each keeps the rules that its header names, and the contract is
-in `base.py`. Read `rows.py` first: it has the rules that tie the rows together.
-
-    file        the file, its one process, its faults
-    reserve     disk space that only receiving and deleting may use
-    containers  counters in memory, those of the outbox in outbox_counters
-    rows        the transaction, locks, and moves that the parts below share
-    messages    append, lock, settle, peek        sessions  sessions
-    entities    entities, settings, duplicates    times     what has ended
-    auditing    counters against rows
-    outbox      what other stores are to get
-    old_values  what memory was before a transaction
+Puts the parts together: the rules of the rows, which are those of every database (in
+`store/tables/`), and the transaction of this one. The contract is in `base.py`.
 """
 
 from __future__ import annotations
@@ -23,12 +13,13 @@ from pathlib import Path
 from typing import Self
 
 from twinbus.store.base import NONCE_RANDOM_BITS
-from twinbus.store.sqlite.auditing import Auditing
-from twinbus.store.sqlite.entities import EntityRows
 from twinbus.store.sqlite.file import SqliteFile
-from twinbus.store.sqlite.outbox import OutboxRows
-from twinbus.store.sqlite.sessions import Sessions
-from twinbus.store.sqlite.times import Times
+from twinbus.store.sqlite.transaction import SqliteTransaction
+from twinbus.store.tables.auditing import Auditing
+from twinbus.store.tables.entities import EntityRows
+from twinbus.store.tables.outbox import OutboxRows
+from twinbus.store.tables.sessions import Sessions
+from twinbus.store.tables.times import Times
 
 
 def random_nonce(shard: int = 0) -> int:
@@ -36,7 +27,7 @@ def random_nonce(shard: int = 0) -> int:
     return shard << NONCE_RANDOM_BITS | secrets.randbits(NONCE_RANDOM_BITS)
 
 
-class SqliteStore(EntityRows, Sessions, Times, Auditing, OutboxRows):
+class SqliteStore(EntityRows, Sessions, Times, Auditing, OutboxRows, SqliteTransaction):
     """A namespace's messages in a SQLite file; implements `base.Store`."""
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Sessions of the SQLite store: who holds one, and what it remembers.
+"""Sessions of a store: who holds one, and what it remembers.
 
 Owns the methods of the contract that name sessions. A session has a row while it has
 messages or a lock; its state is a row of its own. Rule: one holder at a time, and when
@@ -10,10 +10,7 @@ from __future__ import annotations
 
 from twinbus.clock import Now
 from twinbus.store.base import EndedLock, SessionEnded, SessionGrant
-from twinbus.store.queries import load
-from twinbus.store.sqlite.rows import HOLD_TEXTS, Hold, Rows, guarded
-
-_SQL = load("sqlite", "sessions", "locks")
+from twinbus.store.tables.rows import HOLD_TEXTS, Hold, Rows, guarded
 
 
 class Sessions(Rows):
@@ -35,14 +32,16 @@ class Sessions(Rows):
         self._end(container, name, steady_ms, count=True)
         nonce = self._new_nonce()
         row = (container, name, steady_ms, nonce, until_ms)
-        self._run(_SQL["lock_session"], row)
+        self._run(self._sql["lock_session"], row)
         counters.held_sessions += 1
         return SessionGrant(name, nonce, until_ms)
 
     def _waiting(self, container: int, steady_ms: int) -> str | None:
         """The session that has waited longest for a holder."""
-        waiting = self._run(_SQL["waiting_session"], (container,)).fetchall()
-        waiting += self._run(_SQL["ended_session"], (steady_ms, container)).fetchall()
+        waiting = self._run(self._sql["waiting_session"], (container,)).fetchall()
+        waiting += self._run(
+            self._sql["ended_session"], (steady_ms, container)
+        ).fetchall()
         return min(waiting)[1] if waiting else None
 
     @guarded
@@ -52,7 +51,7 @@ class Sessions(Rows):
         if self._holder(container, session.name, now.steady_ms) != session.nonce:
             return False
         self._containers.change(container)
-        self._run(_SQL["renew_session"], (until_ms, container, session.name))
+        self._run(self._sql["renew_session"], (until_ms, container, session.name))
         return True
 
     @guarded
@@ -63,7 +62,7 @@ class Sessions(Rows):
     def release_session(
         self, container: int, session: SessionGrant, now: Now, count: bool
     ) -> list[EndedLock]:
-        row = self._run(_SQL["session"], (container, session.name)).fetchone()
+        row = self._run(self._sql["session"], (container, session.name)).fetchone()
         if row is None or row[0] != session.nonce:
             return []
         return self._end(container, session.name, now.steady_ms, count)
@@ -72,25 +71,25 @@ class Sessions(Rows):
         self, container: int, name: str, steady_ms: int, count: bool
     ) -> list[EndedLock]:
         """End the lock of a session, if it has one."""
-        row = self._run(_SQL["session"], (container, name)).fetchone()
+        row = self._run(self._sql["session"], (container, name)).fetchone()
         if row is None or row[0] is None:
             return []
-        rows = self._fetch(_SQL["holds_of_session"], (row[0],), HOLD_TEXTS)
+        rows = self._fetch(self._sql["holds_of_session"], (row[0],), HOLD_TEXTS)
         ended = self._give_back([Hold._make(row) for row in rows], count)
-        self._run(_SQL["unlock_session"], (steady_ms, container, name))
-        self._run(_SQL["drop_session"], (container, name))
+        self._run(self._sql["unlock_session"], (steady_ms, container, name))
+        self._run(self._sql["drop_session"], (container, name))
         self._containers.change(container).held_sessions -= 1
         return ended
 
     @guarded
     def end_session_locks(self, container: int, now: Now) -> None:
-        for (name,) in self._run(_SQL["held_sessions"], (container,)).fetchall():
+        for (name,) in self._run(self._sql["held_sessions"], (container,)).fetchall():
             self._end(container, name, now.steady_ms, count=False)
 
     @guarded
     def end_sessions(self, now: Now, limit: int) -> list[SessionEnded]:
         steady_ms = now.steady_ms
-        rows = self._run(_SQL["sessions_ended"], (steady_ms, limit)).fetchall()
+        rows = self._run(self._sql["sessions_ended"], (steady_ms, limit)).fetchall()
         return [
             SessionEnded(key, name, nonce, self._end(key, name, steady_ms, count=True))
             for key, name, nonce in rows
@@ -98,7 +97,7 @@ class Sessions(Rows):
 
     @guarded
     def session_state(self, container: int, name: str) -> bytes | None:
-        row = self._run(_SQL["session_state"], (container, name)).fetchone()
+        row = self._run(self._sql["session_state"], (container, name)).fetchone()
         return None if row is None else bytes(row[0])
 
     @guarded
@@ -107,10 +106,10 @@ class Sessions(Rows):
     ) -> None:
         self._containers.change(container)
         if state is None:
-            self._run(_SQL["delete_session_state"], (container, name))
+            self._run(self._sql["delete_session_state"], (container, name))
         else:
             row = (container, name, now.wall_ms, state)
-            self._run(_SQL["put_session_state"], row)
+            self._run(self._sql["put_session_state"], row)
 
     @guarded
     def sessions(
@@ -123,7 +122,7 @@ class Sessions(Rows):
             "top": max(top, 0),
         }
         if updated_after_ms is None:
-            rows = self._run(_SQL["session_names"], at).fetchall()
+            rows = self._run(self._sql["session_names"], at).fetchall()
         else:
-            rows = self._run(_SQL["session_names_updated"], at).fetchall()
+            rows = self._run(self._sql["session_names_updated"], at).fetchall()
         return [row[0] for row in rows]

@@ -1,4 +1,4 @@
-"""What time does to the messages of the SQLite store.
+"""What time does to the messages of a store.
 
 Owns the methods of the contract that look for what has ended. Each finds it by an
 index, in order of its time, and no more than `limit` at once. Knows no clock.
@@ -14,10 +14,7 @@ from twinbus.store.base import (
     EndedLock,
     Stored,
 )
-from twinbus.store.queries import load
-from twinbus.store.sqlite.rows import HOLD_TEXTS, Hold, Rows, guarded
-
-_SQL = load("sqlite", "times", "locks", "entities")
+from twinbus.store.tables.rows import HOLD_TEXTS, Hold, Rows, guarded
 
 
 class Times(Rows):
@@ -25,12 +22,12 @@ class Times(Rows):
 
     @guarded
     def end_locks(self, now: Now, limit: int) -> list[EndedLock]:
-        rows = self._fetch(_SQL["holds_ended"], (now.steady_ms, limit), HOLD_TEXTS)
+        rows = self._fetch(self._sql["holds_ended"], (now.steady_ms, limit), HOLD_TEXTS)
         return self._give_back([Hold._make(row) for row in rows], count=True)
 
     @guarded
     def ended_locks(self, now: Now, limit: int) -> list[int]:
-        rows = self._run(_SQL["ids_ended"], (now.steady_ms, limit)).fetchall()
+        rows = self._run(self._sql["ids_ended"], (now.steady_ms, limit)).fetchall()
         return [row[0] for row in rows]
 
     @guarded
@@ -41,7 +38,7 @@ class Times(Rows):
     def expired(self, now: Now, limit: int) -> list[Stored]:
         wall_ms = now.wall_ms
         at = {"after_ms": self._passed_over_ms, "now_ms": wall_ms, "limit": limit}
-        messages = self._stored(_SQL["expired"], at)
+        messages = self._stored(self._sql["expired"], at)
         if not messages and limit > 0:
             # What is left up to now is held; it is noted again when it is given back.
             self._passed_over_ms = max(self._passed_over_ms, wall_ms)
@@ -49,11 +46,11 @@ class Times(Rows):
 
     @guarded
     def due(self, now: Now, limit: int) -> list[Stored]:
-        return self._stored(_SQL["due"], (POSTPONED, now.wall_ms, limit))
+        return self._stored(self._sql["due"], (POSTPONED, now.wall_ms, limit))
 
     @guarded
     def postponed(self, after_id: int, limit: int, bytes_max: int) -> list[Stored]:
-        sizes = self._run(_SQL["postponed_sizes"], (POSTPONED, after_id, limit))
+        sizes = self._run(self._sql["postponed_sizes"], (POSTPONED, after_id, limit))
         last_id = after_id
         for key, size_bytes in sizes.fetchall():
             bytes_max -= size_bytes
@@ -63,17 +60,17 @@ class Times(Rows):
             last_id = key
         if last_id == after_id:
             return []
-        return self._stored(_SQL["postponed"], (POSTPONED, after_id, last_id))
+        return self._stored(self._sql["postponed"], (POSTPONED, after_id, last_id))
 
     @guarded
     def is_postponing(self, container: int) -> bool:
         ids = (container << SEQUENCE_BITS, (container + 1) << SEQUENCE_BITS)
-        found = self._run(_SQL["is_postponing"], (POSTPONED, *ids)).fetchone()
+        found = self._run(self._sql["is_postponing"], (POSTPONED, *ids)).fetchone()
         return found is not None
 
     @guarded
     def forget_duplicates(self, now: Now, limit: int) -> int:
-        return self._run(_SQL["forget_duplicates"], (now.steady_ms, limit)).rowcount
+        return self._changes(self._sql["forget_duplicates"], (now.steady_ms, limit))
 
     @guarded
     def next_wait_ms(self, now: Now) -> int | None:
@@ -82,10 +79,10 @@ class Times(Rows):
             "steady_ms": now.steady_ms,
             "wall_ms": now.wall_ms,
         }
-        waits = self._run(_SQL["next_waits"], at).fetchone()
+        waits = self._run(self._sql["next_waits"], at).fetchone()
         return min((wait for wait in waits if wait is not None), default=None)
 
     @guarded
     def cut_locks(self, until_ms: int) -> None:
         for query in ("cut_locks", "cut_session_locks"):
-            self._run(_SQL[query], {"until_ms": until_ms})
+            self._run(self._sql[query], {"until_ms": until_ms})

@@ -1,4 +1,4 @@
-"""Entities, settings, duplicate history and counts of the SQLite store.
+"""Entities, settings, duplicate history and counts of a store.
 
 Owns the ids of entities: multiples of 4, because each one's containers have the ids
 from there on. Rule: an entity and its containers come and go together.
@@ -20,11 +20,8 @@ from twinbus.store.base import (
     Counts,
     EntityRow,
 )
-from twinbus.store.queries import load
-from twinbus.store.sqlite.messages import Messages
-from twinbus.store.sqlite.rows import guarded
-
-_SQL = load("sqlite", "entities")
+from twinbus.store.tables.messages import Messages
+from twinbus.store.tables.rows import guarded
 
 # Ids of messages have 63 bits.
 ENTITY_MAX = (1 << (63 - SEQUENCE_BITS)) - CONTAINERS_PER_ENTITY
@@ -35,25 +32,25 @@ class EntityRows(Messages):
 
     @guarded
     def entities(self) -> list[EntityRow]:
-        rows = self._run(_SQL["entities"]).fetchall()
+        rows = self._run(self._sql["entities"]).fetchall()
         return [EntityRow._make(row) for row in rows]
 
     @guarded
     def insert_entity(self, kind: str, key: str, body: str, wall_ms: int) -> int:
-        if self._run(_SQL["entity_key_taken"], (key,)).fetchone() is not None:
+        if self._run(self._sql["entity_key_taken"], (key,)).fetchone() is not None:
             raise EntityExists(f"The entity '{key}' already exists.")
         entity = self._free_id()
         for container in _containers(entity):
             self._containers.create(container)
         row = (entity, kind, key, body, wall_ms, wall_ms)
-        self._run(_SQL["insert_entity"], row)
+        self._run(self._sql["insert_entity"], row)
         return entity
 
     def _free_id(self) -> int:
-        row = self._run(_SQL["last_entity"]).fetchone()
+        row = self._run(self._sql["last_entity"]).fetchone()
         entity: int = CONTAINERS_PER_ENTITY + (0 if row is None else row[0])
         if entity > ENTITY_MAX:
-            (entity,) = self._run(_SQL["free_entity"]).fetchone()
+            (entity,) = self._run(self._sql["free_entity"]).fetchone()
         if entity > ENTITY_MAX:
             raise QuotaExceeded("This namespace has too many entities.")
         return entity
@@ -61,7 +58,7 @@ class EntityRows(Messages):
     @guarded
     def update_entity(self, entity: int, body: str, wall_ms: int) -> None:
         self._containers.change(entity)
-        self._run(_SQL["update_entity"], (body, wall_ms, entity))
+        self._run(self._sql["update_entity"], (body, wall_ms, entity))
 
     @guarded
     def delete_entity(self, entity: int) -> None:
@@ -70,25 +67,25 @@ class EntityRows(Messages):
         for container in _containers(entity):
             self._containers.drop(container)
         self._empty(entity, entity + CONTAINERS_PER_ENTITY)
-        self._run(_SQL["delete_entity"], (entity,))
+        self._run(self._sql["delete_entity"], (entity,))
 
     @guarded
     def retire_entity(self, entity: int) -> None:
         self._containers.change(entity)
-        self._run(_SQL["retire_entity"], (entity,))
+        self._run(self._sql["retire_entity"], (entity,))
 
     @guarded
     def retired(self) -> list[int]:
-        return [row[0] for row in self._run(_SQL["retired"]).fetchall()]
+        return [row[0] for row in self._run(self._sql["retired"]).fetchall()]
 
     @guarded
     def setting(self, name: str) -> str | None:
-        row = self._run(_SQL["setting"], (name,)).fetchone()
+        row = self._run(self._sql["setting"], (name,)).fetchone()
         return None if row is None else str(row[0])
 
     @guarded
     def put_setting(self, name: str, value: str) -> None:
-        self._run(_SQL["put_setting"], (name, value))
+        self._run(self._sql["put_setting"], (name, value))
 
     @guarded
     def remember(
@@ -98,7 +95,7 @@ class EntityRows(Messages):
         new = []
         for key in keys:
             row = (container, key, until_ms, now.steady_ms)
-            new.append(self._run(_SQL["remember"], row).rowcount == 1)
+            new.append(self._changes(self._sql["remember"], row) == 1)
         return new
 
     def counts(self, container: int) -> Counts:

@@ -8,15 +8,12 @@ each part of the transaction. Knows nothing of messages.
 
 from __future__ import annotations
 
-import sqlite3
+from collections.abc import Iterable
 from typing import TypeAlias
 
 from twinbus.errors import EntityNotFound
 from twinbus.store.base import PROBE, Counts
-from twinbus.store.queries import load
-from twinbus.store.sqlite.old_values import OldValues
-
-_SQL = load("sqlite", "containers")
+from twinbus.store.tables.old_values import OldValues
 
 Row: TypeAlias = tuple[int, int, int, int, int, int, int, int, int]
 
@@ -85,8 +82,8 @@ class Containers:
         self._containers: dict[int, Container] = {}
         self._old = old
 
-    def load(self, connection: sqlite3.Connection) -> None:
-        rows = connection.execute(_SQL["containers"]).fetchall()
+    def load(self, rows: Iterable[Row]) -> None:
+        """Start from what the database holds."""
         self._containers = {row[0]: Container(row) for row in rows}
         if PROBE not in self._containers:
             self._containers[PROBE] = Container((PROBE, 0, 0, 0, 0, 0, 0, 0, 0))
@@ -131,13 +128,9 @@ class Containers:
             self._containers[key] = Container(old)
             self.stored_bytes += self._containers[key].size_bytes
 
-    def write(self, connection: sqlite3.Connection) -> None:
-        """Write back what changed, before the commit."""
+    def to_write(self) -> tuple[list[Row], list[int]]:
+        """What changed in this transaction: rows to put, and ids of those gone."""
         there = self._containers
         noted = self._old.changed(self)
         changed = [there[key].row() for key in noted if key in there]
-        gone = [(key,) for key in noted if key not in there]
-        if changed:
-            connection.executemany(_SQL["put_container"], changed)
-        if gone:
-            connection.executemany(_SQL["delete_container"], gone)
+        return changed, [key for key in noted if key not in there]

@@ -1,4 +1,4 @@
-"""The outbox of the SQLite store, and the mirror of entities of other stores.
+"""The outbox of a store, and the mirror of entities of other stores.
 
 Owns the numbers of rows in the outbox. Rule: they count from 1 without gaps for each
 target, unless some are skipped, and rows are forgotten from the front. Knows nothing of
@@ -11,10 +11,7 @@ from collections import Counter
 
 from twinbus.errors import Bug
 from twinbus.store.base import EntityRow, Mirrored, OutboxCounts, Posted
-from twinbus.store.queries import load
-from twinbus.store.sqlite.rows import Rows, guarded
-
-_SQL = load("sqlite", "outbox")
+from twinbus.store.tables.rows import Rows, guarded
 
 _NONE_YET = OutboxCounts(0, 0, 0)
 
@@ -27,7 +24,7 @@ class OutboxRows(Rows):
         self._old.check()
         rows, size_bytes, last_number = self._outbox_for(target)
         number = last_number + 1
-        self._run(_SQL["post"], (target, number, kind, body))
+        self._run(self._sql["post"], (target, number, kind, body))
         counts = OutboxCounts(rows + 1, size_bytes + len(body), number)
         self._outbox.targets.put(target, counts)
         return number
@@ -39,20 +36,20 @@ class OutboxRows(Rows):
     def posted(self, target: int, limit: int, bytes_max: int) -> list[Posted]:
         if not self._outbox_for(target).rows:
             return []
-        sizes = self._run(_SQL["posted_sizes"], (target, limit)).fetchall()
+        sizes = self._run(self._sql["posted_sizes"], (target, limit)).fetchall()
         until, total_bytes = 0, 0
         for number, size_bytes in sizes:
             total_bytes += size_bytes
             if until and total_bytes > bytes_max:
                 break
             until = number
-        rows = self._run(_SQL["posted"], (target, until)).fetchall()
+        rows = self._run(self._sql["posted"], (target, until)).fetchall()
         return [Posted._make(row) for row in rows]
 
     @guarded
     def posted_bytes(self, target: int) -> dict[str, int]:
         found: Counter[str] = Counter()
-        for kind, size_bytes in self._run(_SQL["posted_bytes"], (target,)):
+        for kind, size_bytes in self._run(self._sql["posted_bytes"], (target,)):
             found[kind] += size_bytes
         return dict(found)
 
@@ -66,9 +63,9 @@ class OutboxRows(Rows):
                 f"out {counts.last_number}."
             )
         at = (target, until)
-        rows, size_bytes = self._run(_SQL["posted_total"], at).fetchone()
+        rows, size_bytes = self._run(self._sql["posted_total"], at).fetchone()
         if rows:
-            self._run(_SQL["forget_posted"], at)
+            self._run(self._sql["forget_posted"], at)
             left = (counts.rows - rows, counts.size_bytes - size_bytes)
             self._outbox.targets.put(target, OutboxCounts(*left, counts.last_number))
 
@@ -97,15 +94,15 @@ class OutboxRows(Rows):
 
     @guarded
     def mirrored(self) -> list[Mirrored]:
-        rows = self._run(_SQL["mirrored"]).fetchall()
+        rows = self._run(self._sql["mirrored"]).fetchall()
         return [Mirrored(shard, EntityRow._make(row)) for shard, *row in rows]
 
     @guarded
     def mirror(self, shard: int, entity: EntityRow) -> None:
         self._old.check()
-        self._run(_SQL["mirror"], (shard, *entity))
+        self._run(self._sql["mirror"], (shard, *entity))
 
     @guarded
     def unmirror(self, shard: int, key: str) -> None:
         self._old.check()
-        self._run(_SQL["unmirror"], (shard, key))
+        self._run(self._sql["unmirror"], (shard, key))

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from twinbus.store.base import SEQUENCE_BITS
-from twinbus.store.queries import load
-from twinbus.store.sqlite.rows import Rows, guarded
+from twinbus.store.base import SEQUENCE_BITS, SEQUENCE_MASK
+from twinbus.store.tables.rows import Rows, guarded
 
-_SQL = load("sqlite", "containers")
-# No limit, as SQLite has it.
-_ALL = -1
+# More than a container can hold.
+_ALL = SEQUENCE_MASK
 
 
 class Holdings(NamedTuple):
@@ -59,6 +57,6 @@ class Auditing(Rows):
     def _held(self, container: int, limit: int) -> Holdings:
         """Count the rows of a container, up to a limit in each table."""
         ids = (container << SEQUENCE_BITS, container + 1 << SEQUENCE_BITS, limit)
-        active, deferred, size = self._run(_SQL["held_messages"], ids).fetchone()
-        scheduled, more = self._run(_SQL["held_scheduled"], ids).fetchone()
+        active, deferred, size = self._run(self._sql["held_messages"], ids).fetchone()
+        scheduled, more = self._run(self._sql["held_scheduled"], ids).fetchone()
         return Holdings(active, deferred, scheduled, size + more)

@@ -1,4 +1,4 @@
-"""Messages of the SQLite store: kept, locked, settled, looked at, removed.
+"""Messages of a store: kept, locked, settled, looked at, removed.
 
 Owns the methods of the contract that name messages or their locks. The hot path is
 `append`, `lock` and `complete`: they insert and delete rows in groups, and update none
@@ -24,19 +24,14 @@ from twinbus.store.base import (
     State,
     Stored,
 )
-from twinbus.store.queries import load
-from twinbus.store.sqlite.containers import Container
-from twinbus.store.sqlite.rows import (
+from twinbus.store.tables.containers import Container
+from twinbus.store.tables.rows import (
     LEAVING_TEXTS,
     Hold,
     Leaving,
     Rows,
     guarded,
-    json_array,
 )
-
-_SQL = load("sqlite", "messages", "locks", "sessions", "containers")
-
 
 NONCE_MAX = (1 << 63) - 1
 
@@ -75,11 +70,11 @@ class Messages(Rows):
                 self._note_expiry(expires_ms)
             next_id += 1
         if plain:
-            self._run_many(_SQL["append_plain"], plain)
+            self._insert(self._sql["append_plain"], plain)
         if active:
-            self._run_many(_SQL["append_message"], active)
+            self._insert(self._sql["append_message"], active)
         if scheduled:
-            self._run_many(_SQL["append_scheduled"], scheduled)
+            self._insert(self._sql["append_scheduled"], scheduled)
         if active or scheduled:
             self._count_sessions(container, records, now.steady_ms)
         counters.last_sequence += len(records)
@@ -101,7 +96,7 @@ class Messages(Rows):
                 counters[1] += 1
         for name, (active, messages) in sessions.items():
             row = (container, name, active, messages, steady_ms)
-            self._run(_SQL["count_session"], row)
+            self._run(self._sql["count_session"], row)
 
     def number(self, container: int, count: int) -> int:
         counters = self._containers.change(container)
@@ -124,8 +119,8 @@ class Messages(Rows):
         end_ms = min(until_ms, FOREVER_MS - 1) if session is None else FOREVER_MS
         messages = self._ready(container, limit, now, session)
         if messages:
-            ids = json_array([message[0] for message in messages])
-            self._run(_SQL["insert_locks"], (nonce, end_ms, ids))
+            ids = self._ids([message[0] for message in messages])
+            self._run(self._sql["insert_locks"], (nonce, end_ms, ids))
         return nonce, messages
 
     @guarded
@@ -165,14 +160,14 @@ class Messages(Rows):
         messages: list[Stored] = []
         if counters.head:
             at = (base, head, wall_ms, limit)
-            messages = self._stored(_SQL["ready_returned"], at)
+            messages = self._stored(self._sql["ready_returned"], at)
             if messages:
-                ids = json_array([message[0] for message in messages])
-                self._run(_SQL["delete_returned"], (ids,))
+                ids = self._ids([message[0] for message in messages])
+                self._run(self._sql["delete_returned"], (ids,))
         missing = limit - len(messages)
         if not missing or counters.head == counters.last_sequence:
             return messages
-        query = _SQL["ready_unlocked" if counters.held_sessions else "ready"]
+        query = self._sql["ready_unlocked" if counters.held_sessions else "ready"]
         at = (head, base | SEQUENCE_MASK, wall_ms, missing)
         above = self._stored(query, at)
         counters = self._containers.change(counters.id)
@@ -187,19 +182,19 @@ class Messages(Rows):
         self, counters: Container, limit: int, now: Now, session: SessionGrant
     ) -> list[Stored]:
         key = (counters.id, session.name)
-        row = self._run(_SQL["session"], key).fetchone()
+        row = self._run(self._sql["session"], key).fetchone()
         if row is None or row[0] != session.nonce or row[1] <= now.steady_ms:
             return []
         head = row[2]
         base = counters.id << SEQUENCE_BITS
         at = (session.name, base | head, base | SEQUENCE_MASK, now.wall_ms, limit)
-        messages = self._stored(_SQL["ready_in_session"], at)
+        messages = self._stored(self._sql["ready_in_session"], at)
         moved = counters.last_sequence
         if len(messages) == limit:
             moved = messages[-1].sequence
         if moved != head:
             self._containers.change(counters.id)
-            self._run(_SQL["set_session_head"], (moved, *key))
+            self._run(self._sql["set_session_head"], (moved, *key))
         self._unlist(message.id for message in messages)
         return messages
 
@@ -214,8 +209,8 @@ class Messages(Rows):
         return [there[key] for key in wanted if key in there]
 
     def _find(self, ids: Sequence[int]) -> list[Stored]:
-        array = json_array(ids)
-        return self._stored(_SQL["find"], (array, array))
+        array = self._ids(ids)
+        return self._stored(self._sql["find"], (array, array))
 
     @guarded
     def peek(
@@ -230,7 +225,7 @@ class Messages(Rows):
             "session": session,
             "limit": max(limit, 0),
         }
-        query = _SQL["peek" if session is None else "peek_session"]
+        query = self._sql["peek" if session is None else "peek_session"]
         return self._stored(query, at)
 
     @guarded
@@ -249,8 +244,8 @@ class Messages(Rows):
     def lock_deferred(self, ids: Sequence[int], until_ms: int, now: Now) -> int:
         steady_ms = now.steady_ms
         wanted = list(dict.fromkeys(ids))
-        array = json_array(wanted)
-        messages = self._fetch(_SQL["sizes"], (array, array), LEAVING_TEXTS)
+        array = self._ids(wanted)
+        messages = self._fetch(self._sql["sizes"], (array, array), LEAVING_TEXTS)
         if len(messages) < len(wanted) or any(
             message[1] != State.DEFERRED for message in messages
         ):
@@ -268,7 +263,7 @@ class Messages(Rows):
             holder = self._holder(*owner, steady_ms)
             if holder is not None:
                 nonce, end_ms = holder, FOREVER_MS
-        self._run(_SQL["insert_locks"], (nonce, end_ms, array))
+        self._run(self._sql["insert_locks"], (nonce, end_ms, array))
         return nonce
 
     def _lasts(self, hold: Hold, steady_ms: int) -> bool:
@@ -283,7 +278,7 @@ class Messages(Rows):
         if hold.until_ms != FOREVER_MS:
             self._containers.change(lock.id >> SEQUENCE_BITS)
             end_ms = min(until_ms, FOREVER_MS - 1)
-            self._run(_SQL["renew_lock"], (end_ms, lock.id))
+            self._run(self._sql["renew_lock"], (end_ms, lock.id))
         return True
 
     @guarded
@@ -318,11 +313,11 @@ class Messages(Rows):
         if counters.held_sessions:
             return False
         at = (first, last, nonce, steady_ms)
-        messages, size_bytes = self._run(_SQL["held_run"], at).fetchone()
+        messages, size_bytes = self._run(self._sql["held_run"], at).fetchone()
         if messages != len(run):
             return False
-        self._run(_SQL["delete_lock_run"], (first, last))
-        self._run(_SQL["delete_message_run"], (first, last))
+        self._run(self._sql["delete_lock_run"], (first, last))
+        self._run(self._sql["delete_message_run"], (first, last))
         counters.active -= messages
         counters.size_bytes -= size_bytes
         self._containers.stored_bytes -= size_bytes
@@ -334,8 +329,8 @@ class Messages(Rows):
         holds = self._holds(locks, steady_ms)
         held = [hold for hold in holds if hold is not None]
         if held:
-            ids = json_array([hold.id for hold in held])
-            self._run(_SQL["delete_locks"], (ids,))
+            ids = self._ids([hold.id for hold in held])
+            self._run(self._sql["delete_locks"], (ids,))
             self._forget(held)
         return [hold is not None for hold in holds]
 
@@ -351,12 +346,12 @@ class Messages(Rows):
             return None
         counters = self._containers.change(lock.id >> SEQUENCE_BITS)
         if hold.state == State.ACTIVE:
-            self._run(_SQL["set_deferred"], (lock.id,))
+            self._run(self._sql["set_deferred"], (lock.id,))
             counters.active -= 1
             counters.deferred += 1
             if hold.session is not None:
                 fewer = (1, 0, counters.id, hold.session)
-                self._run(_SQL["lower_session"], fewer)
+                self._run(self._sql["lower_session"], fewer)
         aside = hold._replace(state=State.DEFERRED)
         return self._give_back([aside], count=True)[0]
 
@@ -364,13 +359,13 @@ class Messages(Rows):
 
     @guarded
     def replace(self, id: int, head: bytes, bare: bytes) -> None:
-        array = json_array([id])
-        rows = self._fetch(_SQL["sizes"], (array, array), LEAVING_TEXTS)
+        array = self._ids([id])
+        rows = self._fetch(self._sql["sizes"], (array, array), LEAVING_TEXTS)
         if not rows:
             raise MessageNotFound
         message = Leaving._make(rows[0])
         scheduled = message.state == State.SCHEDULED
-        query = _SQL["replace_scheduled" if scheduled else "replace_message"]
+        query = self._sql["replace_scheduled" if scheduled else "replace_message"]
         self._run(query, (head, bare, id))
         counters = self._containers.change(id >> SEQUENCE_BITS)
         grown_bytes = len(head) + len(bare) - message.size_bytes
@@ -379,17 +374,17 @@ class Messages(Rows):
 
     @guarded
     def remove(self, ids: Iterable[int]) -> None:
-        array = json_array(ids)
-        rows = self._fetch(_SQL["sizes"], (array, array), LEAVING_TEXTS)
+        array = self._ids(ids)
+        rows = self._fetch(self._sql["sizes"], (array, array), LEAVING_TEXTS)
         # A number that was named twice is there twice.
         messages = [Leaving._make(row) for row in dict.fromkeys(rows)]
         scheduled = [m for m in messages if m.state == State.SCHEDULED]
         others = [m for m in messages if m.state != State.SCHEDULED]
         if scheduled:
-            self._run(_SQL["delete_scheduled"], (array,))
+            self._run(self._sql["delete_scheduled"], (array,))
             self._discount(scheduled)
         if others:
-            self._run(_SQL["delete_locks"], (array,))
+            self._run(self._sql["delete_locks"], (array,))
             self._unlist(m.id for m in others)
             self._forget(others)
 
@@ -408,22 +403,22 @@ class Messages(Rows):
     def purge_some(self, container: int, until: int, limit: int) -> Purged:
         first = container << SEQUENCE_BITS
         at = {"first": first, "last": first + until, "limit": limit}
-        ids = [row[0] for row in self._run(_SQL["first_messages"], at).fetchall()]
+        ids = [row[0] for row in self._run(self._sql["first_messages"], at).fetchall()]
         if ids:
             self.remove(ids)
         left = limit - len(ids)
         for table in ("session_states", "duplicates"):
             if left > 0:
-                left -= self._run(_SQL[f"some_{table}"], (container, left)).rowcount
+                left -= self._changes(self._sql[f"some_{table}"], (container, left))
         return Purged(len(ids), left > 0)
 
     def _empty(self, container: int, end: int) -> None:
         """Delete all rows of the containers from `container` up to `end`."""
         ids = (container << SEQUENCE_BITS, end << SEQUENCE_BITS)
         for table in ("messages", "scheduled", "locks", "returned"):
-            self._run(_SQL[f"empty_{table}"], ids)
+            self._run(self._sql[f"empty_{table}"], ids)
         for table in ("sessions", "session_states", "duplicates"):
-            self._run(_SQL[f"empty_{table}"], (container, end))
+            self._run(self._sql[f"empty_{table}"], (container, end))
 
 
 def _next_sequence(counters: Container, count: int) -> int:
