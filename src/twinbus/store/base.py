@@ -478,10 +478,9 @@ class Store(Protocol):
         """Scheduled messages whose time has come; the caller moves them."""
 
     def postponed(self, after_id: int, limit: int, bytes_max: int) -> list[Stored]:
-        """Messages above an id that were kept with a `due_ms` of `POSTPONED`, in order.
+        """Messages of one container with a `due_ms` of `POSTPONED`, above an id.
 
-        At most `limit` of one container, and not more than `bytes_max`, but at least
-        one. `due` does not see such messages.
+        Not more than `bytes_max`, but at least one. `due` does not see such messages.
         """
 
     def is_postponing(self, container: int) -> bool:
