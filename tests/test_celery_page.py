@@ -64,14 +64,11 @@ def programs() -> list[str]:
 @contextmanager
 def working(walk: Walk, command: str) -> Iterator[subprocess.Popen[str]]:
     """A worker, and its log as its output; killed with its children at the end."""
-    worker = walk.start(command)
-    assert worker.stdout is not None
-    try:
-        yield worker
-    finally:
-        os.killpg(worker.pid, signal.SIGKILL)
-        worker.wait()
-        worker.stdout.close()
+    with walk.start(command) as worker:
+        try:
+            yield worker
+        finally:
+            os.killpg(worker.pid, signal.SIGKILL)
 
 
 def await_lines(worker: subprocess.Popen[str], pattern: str, count: int) -> list[str]:

@@ -86,9 +86,7 @@ def watch(walk: Walk, command: str) -> None:
     assert process.returncode == 0
 
 
-@pytest.mark.skipif(
-    not OwnNetwork.is_allowed(), reason="needs `unshare --map-root-user --net`"
-)
+@pytest.mark.skipif(not OwnNetwork.is_allowed(), reason=OwnNetwork.NEEDS)
 def test_the_page_works_from_nothing_as_it_is_printed(walk: Walk) -> None:
     for language, text in blocks(PAGE):
         if language == "":

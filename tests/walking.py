@@ -44,6 +44,9 @@ def blocks(page: str) -> list[tuple[str, str]]:
 class OwnNetwork:
     """A network that no other process has, with loopback alone."""
 
+    # Why a test is skipped where a user may not have one.
+    NEEDS = "needs `unshare --map-root-user --net`"
+
     def __init__(self) -> None:
         # It is there as long as a process is in it.
         self._holder = subprocess.Popen(
@@ -140,6 +143,8 @@ class Walk:
             [*self._enter, "/bin/sh", "-ec", f"exec {text}"],
             cwd=self.folder,
             env=self._environment,
+            # A terminal where nothing is typed.
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

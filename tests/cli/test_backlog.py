@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cli.run import Result, Run, run_at_terminal
+from tests.walking import Walk, blocks
 from twinbus.client.connection import Connection
 from twinbus.client.message import Message
 from twinbus.pairing.rules.envelope import divert
@@ -17,8 +19,10 @@ from twinbus.pairing.rules.naming import backlog_path
 from twinbus.testing.namespace import ServedNamespace, serve_namespace
 from twinbus.wire.message.sections import GROUP_ID, MESSAGE_ID, encode_message
 
+PAGE = "docs/backlog.md"
+PRIMARY = "contoso"
 QUEUES = [
-    {"name": backlog_path("home", index), "lock_duration": "PT5M"} for index in (0, 1)
+    {"name": backlog_path(PRIMARY, index), "lock_duration": "PT5M"} for index in (0, 1)
 ]
 DIVERTED_MS = 1_700_000_000_000
 
@@ -40,7 +44,7 @@ def backlog(run: Run, secondary: ServedNamespace) -> Run:
     """Run a backlog command on the secondary, in JSON."""
 
     def call(*args: object) -> Result:
-        place = ("--secondary", secondary.connection_string, "--primary-name", "home")
+        place = ("--secondary", secondary.connection_string, "--primary-name", PRIMARY)
         return run("backlog", *args, *place, "--json")
 
     return call
@@ -57,7 +61,7 @@ def diverted(name: str, path: str, session_id: str | None = None) -> bytes:
 def put(namespace: ServedNamespace, index: int, *messages: bytes) -> None:
     async def send() -> None:
         async with _connection(namespace) as connection:
-            await connection.sender(backlog_path("home", index)).send(messages)
+            await connection.sender(backlog_path(PRIMARY, index)).send(messages)
 
     asyncio.run(send())
 
@@ -68,7 +72,7 @@ def kill(namespace: ServedNamespace, index: int, *reasons: str) -> None:
     async def dead_letter() -> None:
         async with (
             _connection(namespace) as connection,
-            connection.receiver(backlog_path("home", index)) as receiver,
+            connection.receiver(backlog_path(PRIMARY, index)) as receiver,
         ):
             for reason in reasons:
                 message = await receiver.receive(1, 5)
@@ -81,7 +85,7 @@ def received(namespace: ServedNamespace, index: int) -> list[Message]:
     async def receive() -> list[Message]:
         async with (
             _connection(namespace) as connection,
-            connection.receiver(backlog_path("home", index)) as receiver,
+            connection.receiver(backlog_path(PRIMARY, index)) as receiver,
         ):
             found = await receiver.receive(100, 1)
             await receiver.complete(found)
@@ -128,7 +132,7 @@ def test_people_see_one_line_for_each_queue(
 ) -> None:
     put(secondary, 0, diverted("a", "orders"), diverted("b", "events"))
 
-    place = ("--secondary", secondary.connection_string, "--primary-name", "home")
+    place = ("--secondary", secondary.connection_string, "--primary-name", PRIMARY)
     shown = run("backlog", "list", *place).out.splitlines()
 
     assert shown[0].split()[:3] == ["index", "messages", "dead_lettered"]
@@ -214,7 +218,7 @@ def test_people_are_told_the_reasons_of_what_is_replayed(
 ) -> None:
     put(secondary, 0, *(diverted(name, "orders") for name in "abc"))
     kill(secondary, 0, "MessageTooLarge", "AliasInvalid", "MessageTooLarge")
-    place = ("--secondary", secondary.connection_string, "--primary-name", "home")
+    place = ("--secondary", secondary.connection_string, "--primary-name", PRIMARY)
 
     done = run("backlog", "replay", *place)
 
@@ -230,7 +234,7 @@ def test_a_refused_key_is_named_with_its_namespace(
     authority = text.partition("sb://")[2].partition("/")[0]
 
     for args, option in (
-        (("backlog", "list", "--primary-name", "home", "--secondary"), "--secondary"),
+        (("backlog", "list", "--primary-name", PRIMARY, "--secondary"), "--secondary"),
         (("message", "peek", "orders", "--connection-string"), "--connection-string"),
     ):
         refused = run(*args, text)
@@ -248,16 +252,16 @@ def test_purging_needs_a_yes(backlog: Run, secondary: ServedNamespace) -> None:
 
     assert refused.code == 2
     assert "--yes" in refused.err
-    assert "at most 1 message of home/x-servicebus-transfer/0" in refused.err
+    assert "at most 1 message of contoso/x-servicebus-transfer/0" in refused.err
     assert len(received(secondary, 0)) == 1
 
 
 def test_a_person_types_the_name_of_the_primary(secondary: ServedNamespace) -> None:
     put(secondary, 0, diverted("a", "orders"))
-    place = ("--secondary", secondary.connection_string, "--primary-name", "home")
+    place = ("--secondary", secondary.connection_string, "--primary-name", PRIMARY)
 
     refused = run_at_terminal("yes", "backlog", "purge", *place)
-    done = run_at_terminal("home", "backlog", "purge", *place, "--json")
+    done = run_at_terminal(PRIMARY, "backlog", "purge", *place, "--json")
 
     assert refused.code == 2
     assert done.json == {"purged": 1}
@@ -280,7 +284,7 @@ def test_one_queue_or_its_dead_letters_are_purged(
     [
         (("--primary-name", "else"), "no backlog queue of 'else'", 2),
         ((), "give --primary or --primary-name", 2),
-        (("--primary-name", "home", "--ca-file", "/nowhere"), "Check --ca-file", 2),
+        (("--primary-name", PRIMARY, "--ca-file", "/nowhere"), "Check --ca-file", 2),
     ],
 )
 def test_a_wrong_option_is_one_line(
@@ -299,7 +303,7 @@ def test_an_index_that_is_not_there_is_named(backlog: Run) -> None:
     refused = backlog("peek", "--index", 7)
 
     assert refused.code == 2
-    assert "home/x-servicebus-transfer/7" in refused.err
+    assert "contoso/x-servicebus-transfer/7" in refused.err
 
 
 def test_a_secondary_that_is_away_is_one_line(run: Run) -> None:
@@ -308,7 +312,7 @@ def test_a_secondary_that_is_away_is_one_line(run: Run) -> None:
         "UseDevelopmentEmulator=true"
     )
 
-    failed = run("backlog", "list", "--secondary", text, "--primary-name", "home")
+    failed = run("backlog", "list", "--secondary", text, "--primary-name", PRIMARY)
 
     assert failed.code == 1
     assert len(failed.err.splitlines()) == 1
@@ -319,8 +323,32 @@ def test_a_secondary_that_is_away_is_one_line(run: Run) -> None:
 def test_the_name_of_the_primary_comes_from_its_connection_string(
     run: Run, secondary: ServedNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = "Endpoint=sb://home.servicebus.windows.net/;SharedAccessKeyName=a;"
+    text = "Endpoint=sb://contoso.servicebus.windows.net/;SharedAccessKeyName=a;"
     monkeypatch.setenv("TWINBUS_PRIMARY", text + "SharedAccessKey=b")
     monkeypatch.setenv("TWINBUS_SECONDARY", secondary.connection_string)
 
     assert len(run("backlog", "list", "--json").json) == 2
+
+
+def test_the_commands_of_the_guide_work(
+    secondary: ServedNamespace, tmp_path: Path
+) -> None:
+    put(secondary, 0, diverted("a", "orders"), diverted("b", "orders"))
+    put(secondary, 1, *(diverted(name, "billing") for name in "cde"))
+    kill(secondary, 1, "DestinationNotFound", "MessageTooLarge")
+    with Walk(tmp_path) as walk:
+        walk.shell(f"export BACKLOG_STRING='{secondary.connection_string}'")
+        for language, text in blocks(PAGE):
+            if language != "text":
+                walk.shell(text)
+
+    _, listed, peeked, replayed, purged = walk.printed
+    (shown,) = [text for language, text in blocks(PAGE) if language == "text"]
+    assert listed.splitlines()[0] == shown.splitlines()[0]
+    assert [line.split()[:3] for line in listed.splitlines()[1:]] == [
+        ["0", "2", "0"],
+        ["1", "1", "2"],
+    ]
+    assert "body of e" in peeked
+    assert replayed.split() == ["replayed", "1", "reasons", "DestinationNotFound", "1"]
+    assert purged.split() == ["purged", "1"]

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import pytest
 
 from tests.cli.run import Run
 from tests.testing.test_proxy import SECONDS, Echo, how_it_ends, is_silent, take
+from tests.walking import OwnNetwork, Walk, blocks
 from twinbus.client.sync.connection import Connection
 from twinbus.errors import OutcomeUnknown
 from twinbus.testing.namespace import serve_namespace
@@ -246,3 +247,23 @@ def test_a_port_for_http_that_cannot_be_is_refused(run: Run) -> None:
 def test_the_guide_has_all_commands(proxy: Proxy) -> None:
     assert proxy.tell("help")["help"] == HELP
     assert HELP in GUIDE.read_text()
+
+
+@pytest.mark.skipif(not OwnNetwork.is_allowed(), reason=OwnNetwork.NEEDS)
+def test_the_commands_of_the_guide_work(tmp_path: Path) -> None:
+    install, proxies, tells = [
+        text for language, text in blocks("docs/testing.md") if language == ""
+    ]
+    assert install.startswith("pip install ")
+    with (
+        closing(OwnNetwork()) as network,
+        Walk(tmp_path, network) as walk,
+        walk.start(proxies) as proxy,
+    ):
+        assert proxy.stdout is not None
+        ready = proxy.stdout.readline()
+        walk.shell(tells)
+        proxy.terminate()
+
+    assert ready.startswith("127.0.0.1:5673 passes on to 127.0.0.1:5672.")
+    assert walk.printed[0].count('"delay_ms": 200, "jitter_ms": 50') == 2
