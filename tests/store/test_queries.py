@@ -10,7 +10,10 @@ import pytest
 from twinbus.errors import Bug
 from twinbus.store import queries
 from twinbus.store.sqlite.store import SqliteStore
-from twinbus.store.tables.rows import TOPICS
+from twinbus.store.tables.rows import TOPICS as TABLES
+
+# Those of the reader are for SQLite alone.
+TOPICS = (*TABLES, "reading")
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,10 @@ from functools import partial
 from pathlib import Path
 
 from twinbus.store.base import Store
+from twinbus.store.reading import StoreReader
 from twinbus.store.sqlite.checking import check_stores
 from twinbus.store.sqlite.file import FILE_NAME, glance, read_setting
+from twinbus.store.sqlite.reader import SqliteReader
 from twinbus.store.sqlite.store import SqliteStore, random_nonce
 
 
@@ -31,9 +33,30 @@ def open_store(
     return SqliteStore.open(folder, reserve_bytes=reserve_bytes, new_nonce=new_nonce)
 
 
+def open_reader(store: Store) -> StoreReader | None:
+    """A reader beside an open store; None if the store is in memory, or away."""
+    if not isinstance(store, SqliteStore) or store.folder is None:
+        return None
+    return SqliteReader.open(store.folder)
+
+
+def reader_in(store: Store) -> StoreReader:
+    """A reader of the transaction that is open; it ends with it and is not closed."""
+    assert isinstance(store, SqliteStore)
+    return SqliteReader(store.connection)
+
+
 def find_stores(data: Path) -> list[Path]:
     """The folders directly below `data` that have a store, in order."""
     return sorted(file.parent for file in data.glob(f"*/{FILE_NAME}"))
 
 
-__all__ = ["check_stores", "find_stores", "glance", "open_store", "read_setting"]
+__all__ = [
+    "check_stores",
+    "find_stores",
+    "glance",
+    "open_reader",
+    "open_store",
+    "read_setting",
+    "reader_in",
+]

@@ -80,7 +80,7 @@ class SqliteFile:
         self.recoverable = True
         # Rehearsed; see `strike`.
         self.disk_fault: DiskFault | None = None
-        self._folder = folder
+        self.folder = folder
         self._lock_file = -1 if folder is None else _take_folder(folder)
         # None: the folder is opened for a moment, by a command.
         self._reserve: Reserve | None = None
@@ -117,20 +117,20 @@ class SqliteFile:
                 self._reserve.look(self._space)
 
     def _space(self) -> FileSpace:
-        assert self._folder is not None
+        assert self.folder is not None
         page_bytes = limits.SQLITE_PAGE_BYTES
         (pages,) = self.connection.execute("PRAGMA page_count").fetchone()
         (unused,) = self.connection.execute("PRAGMA freelist_count").fetchone()
-        written = (self._folder / FILE_NAME).stat().st_size
+        written = (self.folder / FILE_NAME).stat().st_size
         return FileSpace(max(pages * page_bytes - written, 0), unused * page_bytes)
 
     def _connect(self) -> sqlite3.Connection:
         if sqlite3.sqlite_version_info < SQLITE_VERSION_MIN:
             raise ConfigError(f"SQLite {sqlite3.sqlite_version} is too old.")
-        if self._folder is not None:
-            _keep_private(self._folder / FILE_NAME)
+        if self.folder is not None:
+            _keep_private(self.folder / FILE_NAME)
         connection = sqlite3.connect(
-            ":memory:" if self._folder is None else self._folder / FILE_NAME,
+            ":memory:" if self.folder is None else self.folder / FILE_NAME,
             timeout=limits.SQLITE_BUSY_SECONDS,
             isolation_level=None,
             check_same_thread=False,
@@ -179,7 +179,7 @@ class SqliteFile:
 
     def reopen(self) -> StoreFault | None:
         """Open the file anew and prove that it takes writes, or say why not."""
-        if self._folder is None:
+        if self.folder is None:
             try:
                 self.strike()
             except sqlite3.Error as error:
@@ -211,10 +211,10 @@ class SqliteFile:
 
         After a failed sync the system's memory may hold what the disk does not.
         """
-        assert self._folder is not None
+        assert self.folder is not None
         for name in (FILE_NAME, f"{FILE_NAME}-wal"):
             with contextlib.suppress(FileNotFoundError):
-                descriptor = os.open(self._folder / name, os.O_RDONLY)
+                descriptor = os.open(self.folder / name, os.O_RDONLY)
                 try:
                     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
                 finally:

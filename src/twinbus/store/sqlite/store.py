@@ -51,6 +51,16 @@ class SqliteStore(EntityRows, Sessions, Times, Auditing, OutboxRows, SqliteTrans
         """A store that is gone when it is closed."""
         return cls._on(SqliteFile(None), new_nonce)
 
+    @property
+    def folder(self) -> Path | None:
+        """Where its file is; None in memory."""
+        return self._file.folder
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """For a look inside a transaction."""
+        return self._connection
+
     @classmethod
     def _on(cls, file: SqliteFile, new_nonce: Callable[[], int]) -> Self:
         try:
