@@ -74,6 +74,27 @@ def test_any_other_header_is_refused(data: bytes) -> None:
         reader.next()
 
 
+@pytest.mark.parametrize(
+    ("data", "spoken"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01", "TLS"),
+        (b"\x15\x03\x03\x00\x02\x02\x28\x00", "TLS"),
+        (b"GET / HTTP/1.1\r\n", "HTTP"),
+        (b"POST /q/messages HTTP/1.1\r\n", "HTTP"),
+        (b"HTTP/1.1 400 Bad Request\r\n", "HTTP"),
+    ],
+)
+def test_another_protocol_is_named_with_its_ports(data: bytes, spoken: str) -> None:
+    reader = reader_of(data)
+    reader.expect_header()
+
+    with pytest.raises(FrameError) as refused:
+        reader.next()
+
+    text = refused.value.text
+    assert text.startswith(f"The peer speaks {spoken}, not AMQP. {spoken} is for the")
+
+
 def test_an_unexpected_protocol_header_is_refused() -> None:
     with pytest.raises(FrameError):
         reader_of(AMQP_HEADER).next()

@@ -47,6 +47,9 @@ HEARTBEAT: Final = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 
 # AMQP without security, TLS, SASL.
 _PROTOCOL_IDS = (0, 2, 3)
+# An alert or a handshake; and the words that requests and answers begin with.
+_TLS_RECORDS = (0x15, 0x16)
+_HTTP_STARTS = (b"GET ", b"PUT ", b"POST ", b"HEAD ", b"DELETE ", b"OPTIONS ", b"HTTP/")
 _UINT32 = struct.Struct(">I").unpack_from
 _HEAD = struct.Struct(">IBBH").unpack_from
 _pack_head = struct.Struct(">IBBH").pack
@@ -205,7 +208,7 @@ class FrameReader:
     def _take_header(self) -> Header:
         header = self._buffer[self._position : self._position + 8]
         if header[:4] != b"AMQP" or header[5:] != b"\x01\x00\x00":
-            raise FrameError("The peer does not speak AMQP 1.0.")
+            raise FrameError(_other_protocol(header))
         if header[4] not in _PROTOCOL_IDS:
             raise FrameError("The peer wants a protocol that is not known.")
         self._position += 8
@@ -238,6 +241,17 @@ class FrameReader:
         # The body apart from what follows, so that nothing read from it can depend on
         # how many frames have come.
         return _decode_body(kind, channel, self._buffer[start:end])
+
+
+def _other_protocol(start: bytes) -> str:
+    """What a peer says that does not begin with a header of AMQP, as far as known."""
+    if start[1:2] == b"\x03" and start[0] in _TLS_RECORDS:
+        return "The peer speaks TLS, not AMQP. TLS is for the ports of AMQPS and HTTPS."
+    if start.startswith(_HTTP_STARTS):
+        return (
+            "The peer speaks HTTP, not AMQP. HTTP is for the ports of HTTP and HTTPS."
+        )
+    return "The peer does not speak AMQP 1.0."
 
 
 def _decode_body(kind: int, channel: int, body: bytes) -> Frame:

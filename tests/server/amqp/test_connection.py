@@ -52,6 +52,20 @@ async def _authorized(client: RawClient) -> None:
     assert await client.authorize(session) == 202
 
 
+async def test_a_client_of_http_is_logged_with_the_right_port_and_seldom(
+    server: RawServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2 * limits.TOKEN_FAILURES_MAX):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        assert await asyncio.wait_for(reader.read(), 10) == b""
+        writer.close()
+
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) < 2 * limits.TOKEN_FAILURES_MAX
+    assert all("HTTP is for the ports of HTTP and HTTPS." in text for text in said)
+
+
 async def test_without_a_claim_nothing_can_be_attached(client: RawClient) -> None:
     session = await client.session()
     for address in ("q", "q/$management", "q/$DeadLetterQueue", "nowhere"):

@@ -53,6 +53,14 @@ def health(headers: str) -> str:
     return f"GET /health HTTP/1.1\r\nConnection: close\r\n{headers}\r\n\r\n"
 
 
+@pytest.mark.parametrize("protocol_id", ["\x00", "\x03"])
+async def test_amqp_is_refused_at_once(port: int, protocol_id: str) -> None:
+    """A client of AMQP waits for an answer to its header, and sends no more."""
+    status, text = await ask(port, f"AMQP{protocol_id}\x01\x00\x00")
+
+    assert (status, text) == (400, "This port is for HTTP; AMQP has another one.\n")
+
+
 async def test_a_body_with_two_lengths_is_refused(port: int) -> None:
     """The second request would be a body to one reader and a request to another."""
     request = (

@@ -5,8 +5,9 @@ are explained and logged; a wrong token beyond that gets one short answer, so th
 address cannot fill the log. Every token is checked, so a right one always passes: a
 client with a wrong key does not lock out the others at its address. A key is not found
 by trying: the server's own have 256 bits.
-Also owns the log of entities that clients ask for and that do not exist, at the same
-pace. Knows nothing about tokens but the name of a key in them, which it logs.
+Also owns the log of entities that clients ask for and that do not exist, and of
+connections that are closed before a claim, at the same pace. Knows nothing about tokens
+but the name of a key in them, which it logs.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class Failures:
         often = limits.TOKEN_FAILURES_MAX, limits.TOKEN_FAILURES_PER_SECOND
         self._buckets = Buckets(*often)
         self._missing = Buckets(*often)
+        self._closed = Buckets(*often)
 
     @contextmanager
     def counted(
@@ -59,6 +61,10 @@ class Failures:
         if self._missing.take(address, steady_ms):
             what = f"'{path}'" if _is_name(path) else "an entity with a wrong name"
             log.warning("%s asked for %s, which does not exist", address, what)
+
+    def may_log(self, address: str, steady_ms: int) -> bool:
+        """Whether the log may say why a connection without a claim was closed."""
+        return self._closed.take(address, steady_ms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,8 +134,7 @@ class ServerConnection(asyncio.Protocol):
         self.peer = str(peer)
         self.kind = transport.get_extra_info(CONNECTION_KIND) or AMQP
         self.address = str(peer[0]) if peer else ""
-        reason = self.port.admit(self.address)
-        if reason is not None:
+        if (reason := self.port.admit(self.address)) is not None:
             log.warning("refused %s: %s", self.peer, reason)
             self._transport.abort()
             return
@@ -159,8 +158,7 @@ class ServerConnection(asyncio.Protocol):
                 self._count_before_claim(len(data))
             engine.feed(data)
         except PeerError as error:
-            log.warning("closing %s: %s", self.peer, error.text)
-            self.close(wire_error(error))
+            self._refuse(error)
         if not self._behind:
             self._work_off()
 
@@ -184,8 +182,7 @@ class ServerConnection(asyncio.Protocol):
                 left -= engine.steps
                 engine.steps = 0
         except PeerError as error:
-            log.warning("closing %s: %s", self.peer, error.text)
-            self.close(wire_error(error))
+            self._refuse(error)
         self.flush()
         begun = not self._behind and engine.assembly_bytes > limits.PACED_ASSEMBLY_BYTES
         if (left <= 0 or begun) and engine.state is not ConnectionState.CLOSED:
@@ -410,13 +407,19 @@ class ServerConnection(asyncio.Protocol):
         """Raise `LimitExceeded` if nothing more may be held for the client."""
         check_connection(self._held_bytes())
 
+    def _refuse(self, error: TwinbusError) -> None:
+        """Close, and say why; before a claim the log says it as seldom as of tokens."""
+        steady_ms = self.host.token_clock.now().steady_ms
+        if self._trusted or self.port.failures.may_log(self.address, steady_ms):
+            log.warning("closing %s: %s", self.peer, error.text)
+        self.close(wire_error(error))
+
     def give_up(self, error: LimitExceeded) -> None:
         """End, because others need the memory."""
         if self.congested or self._silent:
             self.drop(error.text)
         else:
-            log.warning("closing %s: %s", self.peer, error.text)
-            self.close(wire_error(error))
+            self._refuse(error)
         self._close_links()
 
     # -- bounds ------------------------------------------------------------------------
@@ -428,9 +431,7 @@ class ServerConnection(asyncio.Protocol):
 
     def _check_claimed(self) -> None:
         if not self._trusted:
-            error = Unauthorized("No token was put to $cbs in time.")
-            log.warning("closing %s: %s", self.peer, error.text)
-            self.close(wire_error(error))
+            self._refuse(Unauthorized("No token was put to $cbs in time."))
 
     def trust(self) -> None:
         """The client has proved a key: it is no stranger any more."""
@@ -540,8 +541,7 @@ class ServerConnection(asyncio.Protocol):
             self.claims.opened()
         except Unauthorized as error:
             # The key was one of another namespace, or is gone since.
-            log.warning("closing %s: %s", self.peer, error.text)
-            self.close(wire_error(error))
+            self._refuse(error)
 
     def _attach(self, link: Link) -> None:
         self.engine.steps += limits.READ_WORK_OF_ATTACH - limits.READ_WORK_OF_EVENT

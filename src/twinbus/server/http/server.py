@@ -53,6 +53,10 @@ class _Reader(h11.Connection):
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA | h11.PAUSED]:
         """The next part of a request."""
+        if self.their_state is h11.IDLE and self.trailing_data[0].startswith(b"AMQP"):
+            # Its header has no end of line, for which a client would wait in vain.
+            self.refused = HeadRefused("This port is for HTTP; AMQP has another one.")
+            raise self.refused
         event = super().next_event()
         if isinstance(event, h11.Request):
             self._state[HEADERS_AS_SENT] = event.headers.raw_items()
