@@ -124,6 +124,7 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("src/twinbus/store/tables/entities.py", "bounds"): "The bits of a message's key.",
     ("src/twinbus/store/sqlite/file.py", "bounds"): "The oldest SQLite that will do.",
     ("src/twinbus/store/tables/messages.py", "bounds"): "The bits of a nonce.",
+    ("src/twinbus/store/postgres/database.py", "bounds"): "The oldest PostgreSQL.",
     ("src/twinbus/testing/proxy_stream.py", "bounds"): "The size of a frame header.",
     ("src/twinbus/wire/frames.py", "bounds"): "The sizes of headers and frames.",
     ("src/twinbus/wire/performatives.py", "bounds"): "The range of a 32-bit integer.",

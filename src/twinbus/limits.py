@@ -545,6 +545,34 @@ STORE_PROBE_BYTES = 64 * 1024
 # Messages in a row that are worth three statements of their own when they settle.
 STORE_RUN_MESSAGES_MIN = 4
 
+# How long a connection to PostgreSQL may take when a server starts or a store recovers.
+PG_CONNECT_SECONDS = 5.0
+# A turn waits so long for a database that is away, and sends with it. As long as a turn
+# may take (`SICK_TURN_SECONDS`): then they are refused, and a pair takes over.
+PG_AWAY_SECONDS = 3.0
+# Between two tries to connect: a database that restarts refuses at once.
+PG_RETRY_SECONDS = 0.1
+# A node that holds a shard and does not go on loses its turn after this time; far above
+# a turn, below what clients wait for.
+PG_IDLE_TURN_SECONDS = 1.5
+# How long a turn waits for those of other nodes before it looks for one that hangs.
+PG_LOCK_SECONDS = 2.0
+# Unanswered packets break a connection after this time.
+PG_SILENT_SECONDS = 5.0
+# How long a standby may take to confirm the first write.
+PG_STANDBY_SECONDS = 5.0
+# Clocks of a node and its database that are further apart are a mistake of the set-up:
+# the tokens of clients end by the one, messages by the other.
+PG_CLOCK_APART_SECONDS = 60.0
+# Turns after one that the database has refused: the command that is the reason may come
+# again, and fails alone then.
+PG_CAREFUL_TURNS = 100
+# After so many turns the counters are written into their tables. A node that starts
+# reads at most so many rows of the log.
+PG_FOLD_TURNS = 256
+# How long turns stay in the log, for a node that looks for its last one.
+PG_LOG_KEPT_MS = 120_000
+
 # -- the ledger --------------------------------------------------------------------
 
 # Rows of a ledger are for a minute.

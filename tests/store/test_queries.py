@@ -10,22 +10,22 @@ import pytest
 from twinbus.errors import Bug
 from twinbus.store import queries
 from twinbus.store.sqlite.store import SqliteStore
-from twinbus.store.tables.rows import TOPICS as TABLES
+from twinbus.store.tables.rows import TOPICS
 
 # Those of the reader are for SQLite alone.
-TOPICS = (*TABLES, "reading")
+SQLITE_TOPICS = (*TOPICS, "reading")
 
 
 @pytest.fixture(scope="module")
 def named() -> dict[str, str]:
-    return queries.load("sqlite", *TOPICS)
+    return queries.load("sqlite", *SQLITE_TOPICS)
 
 
 def test_every_query_of_every_file_is_loaded_and_called(named: dict[str, str]) -> None:
     folder = files("twinbus.store") / "sqlite"
     rules = files("twinbus.store") / "tables"
     there = {path.name for path in (folder / "sql").iterdir()}
-    assert there == {f"{topic}.sql" for topic in TOPICS} | {"migrations"}
+    assert there == {f"{topic}.sql" for topic in SQLITE_TOPICS} | {"migrations"}
     python = "".join(
         path.read_text("utf-8")
         for path in (*folder.iterdir(), *rules.iterdir())
@@ -38,6 +38,41 @@ def test_every_query_of_every_file_is_loaded_and_called(named: dict[str, str]) -
     assert {name for name in named if name not in called} == {
         name for name in named if name.startswith(("empty_", "some_"))
     }
+
+
+def test_both_databases_have_the_same_queries_for_the_rules_of_rows() -> None:
+    rules = files("twinbus.store") / "tables"
+    python = "".join(
+        path.read_text("utf-8") for path in rules.iterdir() if path.is_file()
+    )
+    called = set(re.findall(r'self\._sql\["(\w+)"\]', python))
+    looped = {
+        name for name in load_all("sqlite") if name.startswith(("empty_", "some_"))
+    }
+
+    for dialect in ("sqlite", "postgres"):
+        assert (called | looped) - set(load_all(dialect)) == set(), dialect
+
+
+def load_all(dialect: str) -> dict[str, str]:
+    return queries.load(dialect, *TOPICS)
+
+
+def test_every_query_of_postgres_is_called() -> None:
+    folder = files("twinbus.store") / "postgres"
+    rules = files("twinbus.store") / "tables"
+    named = queries.load("postgres", *TOPICS, "turns")
+    there = {path.name for path in (folder / "sql").iterdir()}
+    assert there == {f"{topic}.sql" for topic in (*TOPICS, "turns")} | {"migrations"}
+    python = "".join(
+        path.read_text("utf-8")
+        for path in (*folder.iterdir(), *rules.iterdir())
+        if path.name.endswith(".py")
+    )
+
+    for name in named:
+        is_looped = name.startswith(("empty_", "some_"))
+        assert is_looped or f'"{name}"' in python, name
 
 
 def test_no_query_reads_a_whole_table_or_sorts(named: dict[str, str]) -> None:

@@ -57,6 +57,7 @@ __all__ = [
     "glance",
     "open_reader",
     "open_store",
+    "random_nonce",
     "read_setting",
     "reader_in",
 ]

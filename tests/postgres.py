@@ -1,0 +1,171 @@
+"""PostgreSQL for tests: Debian's, as an unprivileged user, in a temporary folder.
+
+Owns the processes: a primary and its standbys listen on Unix sockets in their folders
+and are stopped by their process ids. A test session (and each worker of it) has one
+server, `shared_server`; tests that break a server start their own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import Sequence
+from functools import cache
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+USER = "postgres"
+_numbers = count(1)
+
+
+@cache
+def binaries() -> Path:
+    """Where PostgreSQL's programs are."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if not found:
+        pytest.fail("PostgreSQL is missing. Run `make setup`, or install postgresql.")
+    return found[-1].parent
+
+
+def _user() -> str | None:
+    """PostgreSQL does not run as root."""
+    return USER if os.geteuid() == 0 else None
+
+
+class PostgresServer:
+    """A PostgreSQL server in a folder of its own."""
+
+    def __init__(self, folder: Path, settings: dict[str, str] | None = None) -> None:
+        self.folder = folder
+        self.data = folder / "data"
+        self.settings = {
+            "listen_addresses": "",
+            "unix_socket_directories": str(folder),
+            # A process is killed in these tests, never the machine.
+            "fsync": "off",
+            "shared_buffers": "32MB",
+            "max_connections": "40",
+            **(settings or {}),
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @classmethod
+    def make(cls, settings: dict[str, str] | None = None) -> PostgresServer:
+        """Make a server with an empty database, and start it."""
+        server = cls(_new_folder(), settings)
+        server._run("initdb", "-D", str(server.data), "-U", USER, "-A", "trust", "-N")
+        server.start()
+        return server
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def url(self, database: str = "postgres", user: str = USER) -> str:
+        return f"postgresql://{user}@/{database}?host={self.folder}"
+
+    def start(self) -> None:
+        command = [str(binaries() / "postgres"), "-D", str(self.data)]
+        for name, value in self.settings.items():
+            command += ["-c", f"{name}={value}"]
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                user=_user(),
+                group=_user(),
+                cwd=self.folder,
+                stdout=log,
+                stderr=log,
+            )
+        self._await()
+
+    def _await(self) -> None:
+        for _ in range(600):
+            try:
+                psycopg.connect(self.url()).close()
+            except psycopg.OperationalError:
+                assert self._process is not None
+                assert self._process.poll() is None, (self.folder / "log").read_text()
+                threading.Event().wait(0.05)
+            else:
+                return
+        pytest.fail(f"PostgreSQL did not start: {(self.folder / 'log').read_text()}")
+
+    def query(self, text: str, database: str = "postgres") -> list[tuple[Any, ...]]:
+        """Run a statement as the owner of everything."""
+        with psycopg.connect(self.url(database), autocommit=True) as connection:
+            cursor = connection.execute(text.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def new_database(self) -> str:
+        """The URL of an empty database."""
+        name = f"test_{os.getpid()}_{next(_numbers)}"
+        self.query(f"CREATE DATABASE {name}")
+        return self.url(name)
+
+    def standby(self) -> PostgresServer:
+        """Make a standby and start it; all commits wait for it."""
+        other = PostgresServer(_new_folder())
+        arguments = ("-D", str(other.data), "-R", "-c", "fast", "-d", self.url())
+        other._run("pg_basebackup", *arguments)
+        other.start()
+        self.query("ALTER SYSTEM SET synchronous_standby_names = '*'")
+        self.query("SELECT pg_reload_conf()")
+        state = "SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'"
+        while not self.query(state):
+            threading.Event().wait(0.05)
+        return other
+
+    def kill(self) -> None:
+        """End it as a crash does."""
+        self._end(signal.SIGQUIT)
+
+    def stop(self) -> None:
+        """End it, with its sessions."""
+        self._end(signal.SIGINT)
+
+    def _end(self, number: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is not None and process.poll() is None:
+            process.send_signal(number)
+            process.wait(30)
+
+    def _run(self, program: str, *arguments: str) -> None:
+        command: Sequence[str] = [str(binaries() / program), *arguments]
+        done = subprocess.run(
+            command,
+            user=_user(),
+            group=_user(),
+            cwd=self.folder,
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr.decode()
+
+
+def _new_folder() -> Path:
+    """A folder with a short path, since a socket's path is short."""
+    folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))
+    if _user() is not None:
+        shutil.chown(folder, USER, USER)
+    folder.chmod(0o711)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+@cache
+def shared_server() -> PostgresServer:
+    """The server that the tests of this process share."""
+    server = PostgresServer.make()
+    atexit.register(server.stop)
+    return server
