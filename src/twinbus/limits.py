@@ -1042,6 +1042,28 @@ CONSOLE_LINKS_MAX = 100
 CONSOLE_FORM_BYTES_MAX = 4 * 1024 * 1024
 # Fields of a form: a page of messages with their boxes, and some more.
 CONSOLE_FIELDS_MAX = 2_000
+# Messages on a page of a list, and entities on a page of the overview.
+CONSOLE_PAGE_MESSAGES = 50
+CONSOLE_PAGE_ENTITIES = 100
+# A search stops after so many messages or so long, and says where to go on: a thread
+# that decodes takes time from the event loop, and people wait no longer.
+CONSOLE_SCAN_MESSAGES_MAX = 10_000
+CONSOLE_SCAN_SECONDS_MAX = 0.2
+# What a line of a list shows of a body, and a page of one message.
+CONSOLE_PREVIEW_BYTES = 160
+CONSOLE_BODY_BYTES_MAX = 64 * 1024
+# Copies of a message that one form sends.
+CONSOLE_COPIES_MAX = 1_000
+# How often rates are measured while people look, and for how long after that.
+CONSOLE_SAMPLE_SECONDS = 2.0
+CONSOLE_IDLE_SECONDS = 300.0
+# Two minutes of samples; a rate is the mean of the last ten seconds.
+CONSOLE_SAMPLES_MAX = 61
+CONSOLE_RATE_SAMPLES = 5
+# Open pages that follow.
+CONSOLE_STREAMS_MAX = 100
+# Entries of the log of changes that each shard keeps.
+CONSOLE_AUDIT_MAX = 500
 
 # -- the tools for tests -----------------------------------------------------------
 

@@ -9,8 +9,13 @@ import pytest
 from tests.console.site import RULES, ConsoleSite
 from twinbus.testing.server_process import ServerProcess
 
-QUEUES = ("orders", "own")
 OWN = {"name": "own-rule", "rights": ["Listen"], "primary_key": "own-key"}
+
+
+@pytest.fixture
+def queue(request: pytest.FixtureRequest, site: ConsoleSite) -> str:
+    """A queue of the test's own."""
+    return site.create_queue(str(request.function.__name__)[:200])
 
 
 @pytest.fixture(scope="package")

@@ -15,6 +15,7 @@ from email.message import Message
 from typing import Any, Self
 
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus.management import ServiceBusAdministrationClient
 
 from twinbus.core.sas import DEV_KEY_NAME, DEV_KEY_TEXT, Secret, make_token
 from twinbus.testing.server_process import ServerProcess
@@ -158,6 +159,28 @@ class ConsoleSite:
     def bus(self) -> ServiceBusClient:
         """The official client."""
         return ServiceBusClient.from_connection_string(self.process.connection_string)
+
+    def create_queue(self, name: str, **settings: Any) -> str:
+        """Make a queue with the official client."""
+        with ServiceBusAdministrationClient.from_connection_string(
+            self.process.admin_connection_string,
+            connection_verify=self.process.ca_file,
+        ) as admin:
+            admin.create_queue(name, **settings)
+        return name
+
+    def received(self, entity: str, most: int = 100) -> list[str]:
+        """Receive all messages of a queue; returns their bodies in order."""
+        found: list[str] = []
+        with self.bus() as bus, bus.get_queue_receiver(entity) as receiver:
+            while len(found) < most:
+                part = receiver.receive_messages(most - len(found), max_wait_time=1)
+                if not part:
+                    break
+                for message in part:
+                    found.append(str(message))
+                    receiver.complete_message(message)
+        return found
 
     def send(self, entity: str, *messages: str | ServiceBusMessage) -> None:
         """Send messages with the official client, in one batch."""

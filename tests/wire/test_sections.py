@@ -268,6 +268,28 @@ def test_properties_can_be_added_to_any_message(bare: bytes) -> None:
     assert sections.parse(edited).bare == edited
 
 
+def test_properties_that_a_message_had_not_are_removed_to_the_byte() -> None:
+    marked = parts.with_application_properties(PROPERTIES + BODY, {"why": "x"})
+
+    assert parts.without_application_properties(BARE, frozenset({"no"})) == BARE
+    assert parts.without_application_properties(marked, frozenset({"why"})) == (
+        PROPERTIES + BODY
+    )
+    left = parts.without_application_properties(BARE, frozenset({"a"}))
+    assert sections.read_application_properties(left) == {"b": "two"}
+
+
+@pytest.mark.parametrize("bare", [BARE, PROPERTIES + FOOTER, b""])
+def test_a_body_is_replaced_and_the_rest_stays(bare: bytes) -> None:
+    edited = parts.with_body(bare, b"new")
+
+    new = section(sections.DATA, b"new")
+    kept = bare.replace(BODY, b"")
+    assert new in edited
+    assert edited.replace(new, b"") == kept
+    assert sections.parse(edited).bare == edited
+
+
 @pytest.mark.parametrize(
     "bare", [b"", BODY, section(sections.PROPERTIES, [None, b"u"])]
 )

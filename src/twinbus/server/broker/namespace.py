@@ -16,7 +16,7 @@ import logging
 import os
 import uuid
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -97,8 +97,8 @@ class Namespace:
         # says so.
         self.is_stopped = False
         self.is_away = False
-        # Containers that have consumers; the host says which.
-        self.in_use: Collection[int] = ()
+        # How many consumers containers have; the host says it.
+        self.in_use: Mapping[int, int] = {}
         # What it was set up from, and what a reset brings back.
         self.config = NamespaceConfig(name)
         # How to undo what a turn has changed in memory.

@@ -154,6 +154,19 @@ class Router:
             return self._publish(entity, letter, turn, hops)
         return self.put(entity, letter, turn, hops)
 
+    def resend(self, entity: Entity, letter: Letter, turn: Turn) -> int:
+        """Bring a letter back that was taken out; returns its number.
+
+        Its id may be remembered, since it was here before: it is no duplicate.
+        """
+        self._copied = 0
+        if letter.scheduled_ms is not None and letter.scheduled_ms > turn.now.wall_ms:
+            return self._schedule(entity, letter, turn)
+        letter.scheduled_ms = None
+        if entity.kind == "topic":
+            return self._publish(entity, letter, turn, 0)
+        return self.put(entity, letter, turn, 0)
+
     def publish(
         self, topic: Entity, messages: Sequence[Incoming], turn: Turn
     ) -> list[int]:

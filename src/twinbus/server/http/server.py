@@ -315,6 +315,8 @@ class HttpServer:
         """End all connections; requests in hand are answered first."""
         loop = asyncio.get_running_loop()
         self._rest.close()
+        if self._console is not None:
+            await self._console.close()
         for connection in list(self._state.connections):
             cast("Any", connection).shutdown()
         if self._state.tasks:

@@ -300,6 +300,26 @@ def with_application_properties(
     return bare[:at] + written + bare[at:]
 
 
+def without_application_properties(bare: bytes, removed: frozenset[str]) -> bytes:
+    """The bare message without some properties; without the section if none is left."""
+    values = read_application_properties(bare)
+    if not removed & values.keys():
+        return bare
+    if values.keys() - removed:
+        return with_application_properties(bare, {}, removed)
+    found = find_section(bare, APPLICATION_PROPERTIES)
+    assert found is not None
+    return bare[: found[0]] + bare[found[2] :]
+
+
+def with_body(bare: bytes, body: bytes) -> bytes:
+    """The bare message with other bytes as its body."""
+    kept = [each for each in find_sections(bare) if each[0] not in BODIES]
+    before = [bare[begin:end] for code, begin, _, end in kept if code < DATA]
+    after = [bare[begin:end] for code, begin, _, end in kept if code > DATA]
+    return b"".join([*before, section(DATA, body), *after])
+
+
 def with_message_id(bare: bytes, message_id: str) -> bytes:
     """The bare message with an id it came without."""
     start = bare[:4]

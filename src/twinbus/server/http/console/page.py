@@ -46,8 +46,8 @@ HEADERS = {
 
 
 def url(page: str, **query: Any) -> str:
-    """The address of a page; what is None or empty is left out of the query."""
-    given = {name: value for name, value in query.items() if value not in (None, "")}
+    """The address of a page; what is None is left out of the query."""
+    given = {name: value for name, value in query.items() if value is not None}
     text = urllib.parse.urlencode(given, doseq=True)
     return f"{ROOT}{page}?{text}" if text else f"{ROOT}{page}"
 
@@ -70,6 +70,8 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals |= {"url": url, "static": _static_url}
+    # Pages call the namespace of the server `namespace`.
+    environment.globals["namespace_"] = environment.globals.pop("namespace")
     environment.filters |= {"count": _count, "size": _size, "age": age, "when": when}
     return environment
 
@@ -108,7 +110,7 @@ def _static_url(name: str) -> str:
 
 
 def _count(value: float | None) -> str:
-    return _NONE if value is None else f"{value:,}"
+    return _NONE if value is None else f"{value:,g}" if value < 1e6 else f"{value:,}"
 
 
 def _size(size_bytes: int) -> str:

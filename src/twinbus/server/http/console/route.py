@@ -22,8 +22,12 @@ from starlette.types import Scope
 from twinbus.core.rights import Operation
 from twinbus.errors import CallerError, TwinbusError
 from twinbus.server.access.port import NamespacePort
-from twinbus.server.http.console import overview, signing
+from twinbus.server.http.console import entity, message, overview, sending, signing
+from twinbus.server.http.console.actions import MessageLocked
+from twinbus.server.http.console.live import LiveStreams, View
+from twinbus.server.http.console.looking import Looker
 from twinbus.server.http.console.page import HEADERS, ROOT, static_file, url
+from twinbus.server.http.console.rates import RateHistory
 from twinbus.server.http.console.sessions import ConsoleSessions
 from twinbus.server.http.console.visit import Visit
 from twinbus.server.http.head import is_own
@@ -53,8 +57,29 @@ class ConsolePage:
     is_open: bool = False
 
 
+# Pages whose parts follow.
+VIEWS: dict[str, View] = {"overview": overview.live, "entity": entity.live}
+
+
+async def follow(visit: Visit) -> Response:
+    """The parts of a page as they change."""
+    view = VIEWS.get(visit.query("view"))
+    if view is None:
+        raise PageNotFound
+    return visit.console.streams.open(visit, view)
+
+
 PAGES: dict[str, ConsolePage] = {
     "": ConsolePage(overview.show),
+    "events": ConsolePage(follow),
+    "entity": ConsolePage(entity.show),
+    "send": ConsolePage(sending.show, sending.send),
+    "message": ConsolePage(message.show),
+    "message/body": ConsolePage(message.body),
+    "message/edit": ConsolePage(message.edit, message.resubmit),
+    "message/delete": ConsolePage(post=message.delete),
+    "message/cancel": ConsolePage(post=message.cancel),
+    "message/receive": ConsolePage(post=message.receive),
     "sign-in": ConsolePage(signing.show, signing.sign_in, is_open=True),
     "sign-out": ConsolePage(post=signing.sign_out),
     "link": ConsolePage(post=signing.offer),
@@ -72,17 +97,26 @@ class Console:
         PageNotFound: 404,
         NotFromHere: 403,
         signing.LinkRefused: 403,
+        MessageLocked: 409,
     }
 
     def __init__(self, port: NamespacePort) -> None:
         self.port = port
         self.sessions = ConsoleSessions()
+        self.looker = Looker()
+        self.history = RateHistory(port.host)
+        self.streams = LiveStreams()
 
     def routes(self) -> list[Route]:
         """What the HTTP server lists."""
         methods = ["GET", "POST"]
         page = Route(f"{ROOT}{{page:path}}", self._respond, methods=methods)
         return [Route(ROOT.rstrip("/"), _to_root, methods=["GET"]), page]
+
+    async def close(self) -> None:
+        """The server stops: pages that follow come to their end."""
+        self.history.close()
+        await self.looker.close()
 
     def knows(self, scope: Scope) -> bool:
         """Whether a request shows the cookie of a session, and so is no stranger's."""

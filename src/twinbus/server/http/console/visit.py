@@ -175,7 +175,7 @@ class Visit:
             return JSONResponse(body, status, headers)
         if isinstance(error, Unauthorized) and is_stranger:
             is_look = self.request.method in ("GET", "HEAD")
-            back = self._here() if is_look else ""
+            back = (self._here() or None) if is_look else None
             return self.redirect(url("sign-in", next=back))
         page = render("error.html", {**self._around(), "status": status, "text": text})
         return Response(page, status, headers, "text/html; charset=utf-8")

@@ -337,8 +337,8 @@ class Shown:
                 return b""
             if isinstance(value, str):
                 return value.encode()
-            return _dump(_plain(value)).encode()
-        return _dump(_plain(self._bodies)).encode()
+            return _dump(plain(value)).encode()
+        return _dump(plain(self._bodies)).encode()
 
     def _field(self, position: int) -> Any:
         fields = self._parts.get(sections.PROPERTIES, [])
@@ -408,13 +408,13 @@ def _identifier(value: Any) -> Any:
 
 def _shown(value: Any) -> str | None:
     """The value of a header; None if it has none."""
-    plain = _plain(value)
-    if plain is None or isinstance(plain, list | dict):
+    found = plain(value)
+    if found is None or isinstance(found, list | dict):
         return None
-    return _dump(plain)
+    return _dump(found)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """A value of AMQP as JSON has it."""
     if isinstance(value, Timestamp):
         return _date(value)
@@ -431,11 +431,11 @@ def _plain(value: Any) -> Any:
     if isinstance(value, UUID):
         return str(value)
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, Described):
-        return _plain(value.value)
+        return plain(value.value)
     return str(value)
 
 
@@ -448,4 +448,11 @@ def _is_clean(text: str) -> bool:
     return text.isascii() and text.isprintable()
 
 
-__all__ = ["BATCH_TYPE", "Shown", "locked_until", "read_batch", "read_single"]
+__all__ = [
+    "BATCH_TYPE",
+    "Shown",
+    "locked_until",
+    "plain",
+    "read_batch",
+    "read_single",
+]
