@@ -147,12 +147,7 @@ class Router:
                 # A fresh number; with the original's this sender could cancel the
                 # other message.
                 return self._store.number(entity.id, 1)
-        if letter.scheduled_ms is not None and letter.scheduled_ms > turn.now.wall_ms:
-            return self._schedule(entity, letter, turn)
-        letter.scheduled_ms = None
-        if entity.kind == "topic":
-            return self._publish(entity, letter, turn, hops)
-        return self.put(entity, letter, turn, hops)
+        return self._keep(entity, letter, turn, hops)
 
     def resend(self, entity: Entity, letter: Letter, turn: Turn) -> int:
         """Bring a letter back that was taken out; returns its number.
@@ -160,12 +155,15 @@ class Router:
         Its id may be remembered, since it was here before: it is no duplicate.
         """
         self._copied = 0
+        return self._keep(entity, letter, turn, 0)
+
+    def _keep(self, entity: Entity, letter: Letter, turn: Turn, hops: int) -> int:
         if letter.scheduled_ms is not None and letter.scheduled_ms > turn.now.wall_ms:
             return self._schedule(entity, letter, turn)
         letter.scheduled_ms = None
         if entity.kind == "topic":
-            return self._publish(entity, letter, turn, 0)
-        return self.put(entity, letter, turn, 0)
+            return self._publish(entity, letter, turn, hops)
+        return self.put(entity, letter, turn, hops)
 
     def publish(
         self, topic: Entity, messages: Sequence[Incoming], turn: Turn
