@@ -142,7 +142,7 @@ quick: $(VENV)/.stamp ## Test the rules, the wire and the store: under a minute
 	$(RUN) -m pytest --numprocesses 2 $(QUICK)
 
 # Most tests wait for servers: three at once keep two cores busy. The order of files is
-# that of tests/conftest.py, long ones first.
+# that of tests/conftest.py, long ones first, and those on Spark are one worker's.
 test: setup lint ## Set up, lint, and run the whole test suite
 	$(RUN) -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 

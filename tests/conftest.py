@@ -7,6 +7,7 @@ fixtures live beside the tests that use them.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -34,26 +35,21 @@ FOLDER = Path(__file__).parent
 # left with such a file at the end works alone. Most have few tests, so the order by the
 # number of tests, which the scheduler has by itself, puts them last.
 LONG_FILES = (
+    "spark/test_killed_driver.py",
     "test_spark_page.py",
     "test_readme.py",
-    "spark/test_killed_driver.py",
-    "spark/test_on_spark.py",
     "drill/test_drill.py",
     "bench/test_bench_quick.py",
-    "cost/test_report_job.py",
-    "spark/test_syphon.py",
     "pairing/real/test_outbox.py",
     "sdk/test_supervised.py",
     "sdk/test_throttling.py",
     "cli/test_syphon.py",
     "cli/test_two_servers.py",
-    "cost/test_report_outages.py",
     "cost/test_report_command.py",
     "faults/test_sick_shard.py",
     "faults/test_clock.py",
     "faults/test_powerloss.py",
     "drill/test_given.py",
-    "spark/test_example.py",
     "pairing/test_embedded.py",
     "pairing/real/test_refusals.py",
     "faults/test_mover.py",
@@ -67,9 +63,37 @@ LONG_FILES = (
     "client/test_attacks.py",
     "client/test_silence.py",
 )
+# Files with tests on the Spark session. One worker gets them all: a session takes a
+# minute to start and to load its classes where others are at work.
+SPARK_FILES = (
+    "spark/test_killed_driver.py",
+    "spark/test_on_spark.py",
+    "spark/test_syphon.py",
+    "spark/test_example.py",
+    "spark/test_memory.py",
+    "cost/test_report_job.py",
+    "cost/test_report_outages.py",
+    "cost/test_report_campaign.py",
+    "cost/test_planted_secrets.py",
+)
 _PLACES = {FOLDER / name: place for place, name in enumerate(LONG_FILES)}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files come first; all others, and tests in a file, keep their order."""
     items.sort(key=lambda item: _PLACES.get(item.path, len(LONG_FILES)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A worker gets whole files, and one worker all of `SPARK_FILES`."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
+
+    class Scheduling(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "Spark" if file.removeprefix("tests/") in SPARK_FILES else file
+
+    return Scheduling(config, log)

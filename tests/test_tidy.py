@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import LONG_FILES
+from tests.conftest import LONG_FILES, SPARK_FILES
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -380,6 +380,19 @@ def test_every_exception_is_still_needed() -> None:
 
 def test_every_long_file_is_still_there() -> None:
     assert [name for name in LONG_FILES if not (ROOT / "tests" / name).exists()] == []
+
+
+def test_every_file_on_the_spark_session_is_in_the_list() -> None:
+    found = {
+        source.path.removeprefix("tests/")
+        for source in sources()
+        if Path(source.path).name.startswith("test_")
+        and any(
+            arg.arg == "spark" for each in source.functions() for arg in each.args.args
+        )
+    }
+
+    assert found == set(SPARK_FILES)
 
 
 _DEEP = """def f() -> None:
