@@ -126,6 +126,18 @@ class PostgresServer:
             threading.Event().wait(0.05)
         return other
 
+    def pause_receiving(self) -> None:
+        """Let a standby confirm nothing for now."""
+        self._signal_receiver(signal.SIGSTOP)
+
+    def go_on_receiving(self) -> None:
+        """Let it confirm again."""
+        self._signal_receiver(signal.SIGCONT)
+
+    def _signal_receiver(self, number: signal.Signals) -> None:
+        [(pid,)] = self.query("SELECT pid FROM pg_stat_wal_receiver")
+        os.kill(pid, number)
+
     def kill(self) -> None:
         """End it as a crash does."""
         self._end(signal.SIGQUIT)

@@ -470,6 +470,9 @@ IDLE_CHECK_MS = 10_000
 # loop; and clocks may be set, so the timer is renewed within a minute.
 TICK_SECONDS_MIN = 0.01
 TICK_SECONDS_MAX = 60.0
+# The same where nodes share a namespace: locks of a node that has died are ended by the
+# others, who do not know when that is.
+SHARED_TICK_SECONDS = 2.0
 # A change of the wall clock that is a step: more than a busy machine takes between its
 # looks at two clocks, less than a lock or token that is judged by the wrong time.
 CLOCK_STEP_MS = 1_000
@@ -570,6 +573,13 @@ PG_CAREFUL_TURNS = 100
 # After so many turns the counters are written into their tables. A node that starts
 # reads at most so many rows of the log.
 PG_FOLD_TURNS = 256
+# Between two looks at the log for news of other nodes: what a lost hint costs.
+PG_POLL_SECONDS = 0.25
+# Hints are collected for so long. Each takes a lock of the whole server.
+PG_HINT_SECONDS = 0.005
+# How often a node says that it is there, and how long it counts as there.
+PG_BEAT_SECONDS = 2.0
+PG_NODE_SEEN_SECONDS = 10.0
 # How long turns stay in the log, for a node that looks for its last one.
 PG_LOG_KEPT_MS = 120_000
 

@@ -20,6 +20,7 @@ from tests.suites import (
     store_times,
 )
 from tests.suites.store_suite import Backend
+from twinbus import limits
 from twinbus.store.base import Store
 from twinbus.store.opening import random_nonce
 from twinbus.store.postgres.database import Database
@@ -179,6 +180,14 @@ TestSessionMessages = store_sessions.SessionMessageSuite
 TestSessionState = store_sessions.SessionStateSuite
 
 
+@pytest.fixture(params=[256, 3])
+def fold_turns(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log is folded after so many turns, and old ones are forgotten at once."""
+    monkeypatch.setattr(limits, "PG_FOLD_TURNS", request.param)
+    monkeypatch.setattr(limits, "PG_LOG_KEPT_MS", 0)
+
+
+@pytest.mark.usefixtures("fold_turns")
 @pytest.mark.parametrize("kind", [Shared, SharedByThree])
 def test_histories_of_seeds_are_those_of_the_model(
     database: Shared, kind: type[Shared]

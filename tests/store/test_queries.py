@@ -61,9 +61,10 @@ def load_all(dialect: str) -> dict[str, str]:
 def test_every_query_of_postgres_is_called() -> None:
     folder = files("twinbus.store") / "postgres"
     rules = files("twinbus.store") / "tables"
-    named = queries.load("postgres", *TOPICS, "turns")
+    topics = (*TOPICS, "nodes", "turns")
+    named = queries.load("postgres", *topics)
     there = {path.name for path in (folder / "sql").iterdir()}
-    assert there == {f"{topic}.sql" for topic in (*TOPICS, "turns")} | {"migrations"}
+    assert there == {f"{topic}.sql" for topic in topics} | {"migrations"}
     python = "".join(
         path.read_text("utf-8")
         for path in (*folder.iterdir(), *rules.iterdir())

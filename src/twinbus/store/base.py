@@ -57,6 +57,7 @@ from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 from twinbus.clock import Now
+from twinbus.store.nodes import NodesOfStore
 
 SEQUENCE_BITS = 40
 SEQUENCE_MASK = (1 << SEQUENCE_BITS) - 1
@@ -273,7 +274,7 @@ class DiskFault(NamedTuple):
     seconds: float = 0
 
 
-class Store(Protocol):
+class Store(NodesOfStore, Protocol):
     """One namespace's messages. See the module text for the rules."""
 
     # -- life ------------------------------------------------------------------
@@ -319,10 +320,7 @@ class Store(Protocol):
         """
 
     def is_nearly_full(self) -> bool:
-        """Whether nothing should be added: what is left is for emptying the store.
-
-        Known as of the last commit, without a query.
-        """
+        """Whether nothing should be added, only removed; as of the last commit."""
 
     def rehearse(self, fault: DiskFault | None) -> None:
         """Let commits fail or wait from now on, as with that fault; None: no more.
@@ -442,7 +440,7 @@ class Store(Protocol):
         """How many messages are in quarantine, as of the last commit; no query."""
 
     def purge(self, container: int) -> int:
-        """Forget all messages, sessions and duplicates history; returns how many."""
+        """Forget messages, sessions and duplicates history; returns how many."""
 
     def purge_some(self, container: int, until: int, limit: int) -> Purged:
         """Forget up to `limit` messages, first those with the lowest numbers.

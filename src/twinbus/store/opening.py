@@ -9,6 +9,8 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+from twinbus.core.sas import Secret
+from twinbus.errors import ConfigError
 from twinbus.store.base import Store
 from twinbus.store.reading import StoreReader
 from twinbus.store.sqlite.checking import check_stores
@@ -46,16 +48,38 @@ def reader_in(store: Store) -> StoreReader:
     return SqliteReader(store.connection)
 
 
+class DatabaseUrl(Secret):
+    """Where a database is that several nodes share; it may have a password."""
+
+
+def open_shared(url: DatabaseUrl, namespace: str, shard: int = 0) -> Store:
+    """Open the store of a shard in a database, where it is made if it is not there.
+
+    `ConfigError` says why the database cannot be used.
+    """
+    try:
+        from twinbus.store.postgres.database import Database
+        from twinbus.store.postgres.store import PostgresStore
+    except ImportError:
+        raise ConfigError(
+            "--database needs the driver of PostgreSQL: pip install 'twinbus[postgres]'"
+        ) from None
+    database = Database(url.reveal(), namespace, shard)
+    return PostgresStore.open(database, partial(random_nonce, shard))
+
+
 def find_stores(data: Path) -> list[Path]:
     """The folders directly below `data` that have a store, in order."""
     return sorted(file.parent for file in data.glob(f"*/{FILE_NAME}"))
 
 
 __all__ = [
+    "DatabaseUrl",
     "check_stores",
     "find_stores",
     "glance",
     "open_reader",
+    "open_shared",
     "open_store",
     "random_nonce",
     "read_setting",

@@ -12,9 +12,10 @@ from typing import Any
 
 from twinbus.errors import StoreFault
 from twinbus.store.base import Counts, DiskFault, EntityRow, OutboxCounts
+from twinbus.store.nodes import OneNode
 
 
-class StandIn:
+class StandIn(OneNode):
     """The parts of `base.Store` that need no database; the rest refuses."""
 
     def __init__(self, rows: Sequence[EntityRow], text: str) -> None:

@@ -1,9 +1,10 @@
 """The broker: what a namespace does with commands, without any protocol.
 
 Read `host.py` (collect, commit, hand out), `submissions.py` (the order of commands),
-`turn.py` (a turn as a function), `commands.py` (what surfaces hand in), `namespace.py`
-(the rules), `tick.py` (what time does), `routing.py` (where a message goes) and
-`letter.py` (a message on its way); then `directory/` (what exists and where),
+`turn.py` (a turn as a function), `nodes.py` (a turn among those of other nodes),
+`commands.py` (what surfaces hand in), `namespace.py` (the rules), `tick.py` (what time
+does), `routing.py` (where a message goes) and `letter.py` (a message on its way); then
+`directory/` (what exists and where),
 `crossing/` (what goes from one shard to another, and a shard that is sick), `load/`
 (what is measured, and which requests are denied because of it), `clients.py` (what is
 told to clients), `undo.py` (changes in memory that can be undone),

@@ -44,6 +44,7 @@ from twinbus.server.broker.load.counters import COMMANDS, SECONDS, Histogram
 from twinbus.server.broker.load.facets import Load
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.namespace_clock import NamespaceClock
+from twinbus.server.broker.nodes import as_effects, run_among_nodes, tick_seconds_max
 from twinbus.server.broker.submissions import (
     UNHEARD,
     Awaited,
@@ -59,9 +60,9 @@ from twinbus.server.broker.turn import (
     TurnOutcome,
     Want,
     Work,
-    run,
 )
 from twinbus.store.base import Store, entity_of
+from twinbus.store.nodes import News
 
 log = logging.getLogger("twinbus.host")
 
@@ -132,7 +133,6 @@ class Host:
 
     @property
     def name(self) -> str:
-        """What the log calls it."""
         if len(self.hosts) == 1:
             return self.namespace.name
         return f"{self.namespace.name}, shard {self.namespace.shard}"
@@ -146,9 +146,10 @@ class Host:
     def in_thread(self) -> bool:
         """Whether turns run in the commit's thread.
 
-        So a shard that hangs holds up no other one. A single one is faster on the loop.
+        So a shard that hangs holds up no other one. A single one is faster on the loop,
+        unless it waits for a network.
         """
-        return len(self.hosts) > 1
+        return len(self.hosts) > 1 or self.namespace.store.is_remote
 
     # -- commands ----------------------------------------------------------------------
 
@@ -393,14 +394,14 @@ class Host:
 
     def run_turn(self, work: Work) -> TurnOutcome:
         """Run a turn, and leave its transaction open."""
-        self.namespace.store.begin()
-        clock_was_set = self.clock.keep(work.now)
-        outcome = run(self.namespace, work)
-        if clock_was_set:
-            # Claims end by the wall clock, and messages are due by it.
-            outcome.effects.rules_changed = True
-            outcome.tick_again = True
-        return outcome
+        return run_among_nodes(self.namespace, self.clock, work)
+
+    def hear(self, news: News) -> None:
+        """Another node has done something that concerns clients of this one."""
+        turn = Turn(self.clock.now())
+        self._hand_out_effects(as_effects(news, turn, self._wants))
+        if news.directory:
+            self.wake()
 
     # -- what a turn brought about -----------------------------------------------------
 
@@ -439,7 +440,6 @@ class Host:
             self.wake()
 
     def _tell_quarantined(self) -> None:
-        """Say how many messages this turn has quarantined, if any."""
         count = self.namespace.store.quarantined()
         if count > self._quarantined:
             text = "%d messages of %s cannot be read and are quarantined, %d in all"
@@ -516,7 +516,7 @@ class Host:
             self._timer = None
         if self._closing or self.fault is not None:
             return
-        seconds = limits.TICK_SECONDS_MAX
+        seconds = tick_seconds_max(self.namespace.store)
         if self.next_tick_ms is not None:
             wait_seconds = (self.next_tick_ms - self.clock.now_ms()) / 1000
             seconds = min(max(wait_seconds, limits.TICK_SECONDS_MIN), seconds)

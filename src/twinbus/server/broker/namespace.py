@@ -144,6 +144,12 @@ class Namespace:
         self.entities.reload()
         self.rules = keys.load_rules(self.store)
 
+    def catch_up(self) -> list[int]:
+        """Read what another node has changed; returns the entities that are gone."""
+        before = {entity.id for entity in self.entities}
+        self.reload()
+        return sorted(before - {entity.id for entity in self.entities})
+
     def created_ms(self, now_ms: int) -> int:
         """When the namespace was made: at the latest with its first entity."""
         kept = self.store.setting(_CREATED)

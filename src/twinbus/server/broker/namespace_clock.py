@@ -39,6 +39,8 @@ class NamespaceClock:
         now = self._clock.now()
         steady_ms = _resumed(store.setting(_KEPT), now.wall_ms)
         self._shift_ms = steady_ms - now.steady_ms
+        # How far the wall clock of a database is ahead of the machine's.
+        self._wall_shift_ms = 0
         # How far the wall clock was ahead of the steady one when both were last kept,
         # and when that is done again.
         self._ahead_ms = now.wall_ms - steady_ms
@@ -47,7 +49,7 @@ class NamespaceClock:
     def now(self) -> Now:
         """Look at both clocks."""
         steady_ms, wall_ms = self._clock.now()
-        return Now(steady_ms + self._shift_ms, wall_ms)
+        return Now(steady_ms + self._shift_ms, wall_ms + self._wall_shift_ms)
 
     def now_ms(self) -> int:
         """The steady time alone."""
@@ -66,6 +68,16 @@ class NamespaceClock:
         self._keep_ms = now.steady_ms + limits.CLOCK_KEEP_MS
         self._store.put_setting(_KEPT, f"{now.steady_ms} {now.wall_ms}")
         self._store.cut_locks(now.steady_ms + limits.LOCK_MS_MAX)
+        return is_set
+
+    def follow(self, now: Now) -> bool:
+        """Go on from the time that a database tells; True if its clock was set."""
+        steady_ms, wall_ms = self._clock.now()
+        self._shift_ms = now.steady_ms - steady_ms
+        self._wall_shift_ms = now.wall_ms - wall_ms
+        ahead_ms = now.wall_ms - now.steady_ms
+        is_set = abs(ahead_ms - self._ahead_ms) >= limits.CLOCK_STEP_MS
+        self._ahead_ms = ahead_ms
         return is_set
 
     def keep_again(self) -> None:

@@ -131,6 +131,7 @@ def health_route(host: Host) -> Route:
             body = {"status": "degraded", "message": text}
         if len(problems) > 1:
             body["shards"] = [text or "healthy" for text in problems]
+        body.update(host.namespace.store.about())
         if throttled:
             body["throttled"] = throttled
         if kept := _kept(host):

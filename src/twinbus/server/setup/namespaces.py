@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -31,6 +32,8 @@ from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
 from twinbus.store.base import EntityRow, Store
+from twinbus.store.nodes import News
+from twinbus.store.opening import DatabaseUrl, open_shared
 from twinbus.store.shards import OpenedShard, open_shards
 from twinbus.store.stand_in import StandIn
 
@@ -53,24 +56,32 @@ class OpenedNamespace(NamedTuple):
 
 
 def open_namespace(
-    data: Path | None,
+    data: Path | DatabaseUrl | None,
     name: str,
     rate: int | None = None,
     reserve_bytes: int | None = None,
     wanted: int | Sequence[Path] | None = None,
 ) -> OpenedNamespace:
-    """Open a namespace's folder, which is made if it is not there.
+    """Open a namespace's folder or database, which is made if it is not there.
 
     Without `data` it lives in memory. `wanted` is the number of shards or the folder of
     each. The caller closes it (`close_all`). `ConfigError` if another process has the
     folder. See `open_store` for the reserve.
     """
     names.check_namespace_name(name)
-    # Names of hosts have no case, so neither do the folders.
-    folder = None if data is None else data / name.lower()
     count = wanted if isinstance(wanted, int) else None
     folders = None if isinstance(wanted, int) else wanted
-    opened = open_shards(folder, count, folders, reserve_bytes)
+    if isinstance(data, DatabaseUrl):
+        if wanted not in (None, 1):
+            raise ConfigError(
+                f"The configuration asks for several shards of {name}, and in a "
+                "--database a namespace has one. Leave `shards` out."
+            )
+        opened = [_open_shared(data, name)]
+    else:
+        # Names of hosts have no case, so neither do the folders.
+        folder = None if data is None else data / name.lower()
+        opened = open_shards(folder, count, folders, reserve_bytes)
     shards = Shards()
     try:
         known = _mirrored(opened[0].store)
@@ -94,6 +105,12 @@ def open_namespace(
     if shards[0].is_away:
         shards[0].rules = next((each.rules for each in shards if each.rules), [])
     return OpenedNamespace(shards, opened)
+
+
+def _open_shared(url: DatabaseUrl, name: str) -> OpenedShard:
+    """The shard of a namespace in a database that several nodes share."""
+    reopen = partial(open_shared, url, name)
+    return OpenedShard(0, reopen(), None, reopen)
 
 
 def _mirrored(store: Store | None) -> dict[int, list[EntityRow]]:
@@ -150,7 +167,7 @@ def set_up(shards: Shards, config: NamespaceConfig, now: Now) -> None:
     """
     begun = _begin(shards)
     first = shards[0]
-    turn = Turn(now)
+    turn = Turn(first.store.now() or now)
     try:
         for namespace in shards:
             namespace.config = config
@@ -196,6 +213,8 @@ def _begin(shards: Shards) -> list[Namespace]:
             if not namespace.is_stopped:
                 namespace.store.begin()
                 begun.append(namespace)
+                if namespace.store.changed_elsewhere():
+                    namespace.reload()
         except StoreFault as fault:
             if len(shards) == 1:
                 raise
@@ -235,9 +254,18 @@ def start_hosts(namespace: OpenedNamespace, clock: Clock) -> Host:
                 host.namespace.store.keep_tokens()
             # Time may have passed without a server: locks and messages have ended.
             host.tick()
+            loop = asyncio.get_running_loop()
+            host.namespace.store.watch(partial(_tell, loop, host))
     if mover is not None:
         mover.accepts_again()
     return hosts[0]
+
+
+def _tell(loop: asyncio.AbstractEventLoop, host: Host, news: News) -> None:
+    """Let a host hear news, from any thread."""
+    # The loop may be closed by now.
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(host.hear, news)
 
 
 async def _resume_spools(hosts: Sequence[Host]) -> None:

@@ -51,6 +51,7 @@ from twinbus.server.setup.namespaces import (
     stop_hosts,
 )
 from twinbus.server.setup.served_at import ServedAt
+from twinbus.store.opening import DatabaseUrl
 from twinbus.wire.performatives import Error
 
 if TYPE_CHECKING:
@@ -95,6 +96,8 @@ class ServerOptions:
     # Parts of each namespace that its configuration says nothing of; None: as many as
     # its folder has.
     shards: int | None = None
+    # Where namespaces are kept that several nodes share; None: in `data`.
+    database: DatabaseUrl | None = None
     # The folder in which billable operations are counted; None: nowhere.
     ledger: Path | None = None
     # Sockets that another process has bound, as NAMESPACE.KIND (`handover.py`).
@@ -199,7 +202,9 @@ class Server:
         jwt = config.jwt or self.options.jwt
         tokens = BearerTokens.load(jwt) if jwt else None
         rate = config.message_rate_per_second or self.options.message_rate
-        data = None if self.options.in_memory else self.options.data
+        data: Path | DatabaseUrl | None = self.options.database or self.options.data
+        if self.options.in_memory:
+            data = None
         wanted = config.shards or self.options.shards
         reserve_bytes = self.options.reserve_bytes
         opened = open_namespace(data, config.name, rate, reserve_bytes, wanted)
@@ -311,6 +316,9 @@ class Server:
         for kind in listener.KINDS:
             described[f"{kind}_port"] = ports.get(kind)
         hosts = self.ports[name].host.hosts
+        about = hosts[0].namespace.store.about()
+        if "durability" in about:
+            described["durability"] = about["durability"]
         if len(hosts) > 1:
             described["shards"] = len(hosts)
             away = [each.namespace.shard for each in hosts if each.fault is not None]
@@ -323,7 +331,7 @@ class Server:
         if host in _EVERY_ADDRESS:
             host = "localhost"
         served_at = ServedAt(host, ports, self.options.dev)
-        if not self.options.in_memory:
+        if not self.options.in_memory and self.options.database is None:
             try:
                 served_at.remember(self.options.data / name.lower())
             except OSError as error:

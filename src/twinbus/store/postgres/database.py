@@ -217,6 +217,10 @@ class Database:
         query = "SELECT current_setting('synchronous_standby_names')"
         return str(_one(connection.execute(query))[0])
 
+    def durability(self, connection: Connection) -> str:
+        """Where a turn is when it is acknowledged."""
+        return "standby" if self.standby_names(connection) else "local"
+
     # -- schema ----------------------------------------------------------------
 
     def _migrate_if_needed(self, connection: Connection) -> None:

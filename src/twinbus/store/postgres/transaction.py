@@ -1,8 +1,8 @@
 """A turn in PostgreSQL: the lock, the statements, the parts, the commit.
 
-Owns the connection of a shard and the transaction on it. Statements are pipelined: one
-without an answer costs no round trip, and a turn that only sends has two, of which the
-first has the lock and the second the commit. Rules:
+Owns the transaction on the connection of a shard (`pipe.py`). Statements are
+pipelined: one without an answer costs no round trip, and a turn that only sends has
+two, of which the first has the lock and the second the commit. Rules:
 
 * Rows that are inserted are collected, and sent before the next statement, which may
   have to see them. A part of the transaction gets a savepoint when its first statement
@@ -21,7 +21,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import secrets
-import select
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -34,8 +33,11 @@ from twinbus import limits
 from twinbus.clock import Now
 from twinbus.errors import Bug, InvalidField, StoreFault, TwinbusError
 from twinbus.store.base import FOREVER_MS, DiskFault
+from twinbus.store.nodes import News
 from twinbus.store.postgres.database import Connection, Database
+from twinbus.store.postgres.pipe import Pipe
 from twinbus.store.postgres.turn_log import LoggedTurn, TurnLog, write_body
+from twinbus.store.postgres.watcher import Watcher
 from twinbus.store.queries import load
 from twinbus.store.tables.rows import TOPICS, Rows, guarded
 
@@ -76,6 +78,7 @@ class _Saved:
 class PostgresTransaction(Rows):
     """The transaction of a shard."""
 
+    is_remote = True
     _driver_error = psycopg.Error
     _sql = _SQL
 
@@ -84,10 +87,9 @@ class PostgresTransaction(Rows):
     ) -> None:
         super().__init__(new_nonce)
         self._database = database
-        self._connection: Connection | None = None
-        # All statements go through one, from the first to the last.
-        self._pipeline: psycopg.Pipeline | None = None
-        self._in_pipeline = contextlib.ExitStack()
+        self._pipe = Pipe(database, connection)
+        # The connection over which the log was read.
+        self._read_over = 0
         self._log = TurnLog(self._containers, self._outbox)
         self._fault: StoreFault | None = None
         self._disk_fault: DiskFault | None = None
@@ -103,46 +105,19 @@ class PostgresTransaction(Rows):
         self._is_lost = False
         # So many turns are careful.
         self._careful_turns = 0
-        # Set when PostgreSQL gave up waiting for a standby.
-        self._is_unsynced = False
+        # This node, in the tokens of its turns.
+        self._node = secrets.randbits(31)
+        # What the turn in hand leaves for other nodes.
+        self._news = News()
+        self._watcher: Watcher | None = None
+        # What an operator is told.
+        self._durability = database.durability(connection)
         # Whether another node has changed entities or settings since that was asked.
         self._changed_elsewhere = False
-        self._use(connection)
         self.begin()
         self.rollback()
 
-    # -- the connection --------------------------------------------------------
-
-    def _use(self, connection: Connection) -> None:
-        self._connection = connection
-        connection.add_notice_handler(self._noticed)
-        self._in_pipeline = contextlib.ExitStack()
-        self._pipeline = self._in_pipeline.enter_context(connection.pipeline())
-        # What was read over the last one may be lost with it.
-        self._log.forget()
-
-    def _noticed(self, note: psycopg.errors.Diagnostic) -> None:
-        if note.source_function == "SyncRepWaitForLSN":
-            self._is_unsynced = True
-
-    def _drop(self) -> None:
-        """Give the connection up."""
-        connection, self._connection, self._pipeline = self._connection, None, None
-        if connection is not None:
-            connection.close()
-            with contextlib.suppress(psycopg.Error):
-                self._in_pipeline.close()
-
-    def _connect_until(self, deadline: float) -> None:
-        """Have a connection; `psycopg.Error` if there is none at that time."""
-        while self._connection is None:
-            left = deadline - time.monotonic()
-            try:
-                self._use(self._database.connect(left))
-            except psycopg.Error:
-                if left <= limits.PG_RETRY_SECONDS:
-                    raise
-                threading.Event().wait(limits.PG_RETRY_SECONDS)
+    # -- errors ----------------------------------------------------------------
 
     def _failed(self, error: psycopg.Error) -> TwinbusError:
         if isinstance(error, psycopg.DataError) and error.sqlstate is None:
@@ -170,8 +145,11 @@ class PostgresTransaction(Rows):
         """A statement runs in the database, and does not report."""
 
     def close(self) -> None:
+        watcher, self._watcher = self._watcher, None
+        if watcher is not None:
+            watcher.close()
         self._old.in_transaction = False
-        self._drop()
+        self._pipe.drop()
 
     def begin(self) -> None:
         if self._fault is not None:
@@ -181,18 +159,23 @@ class PostgresTransaction(Rows):
         deadline = time.monotonic() + limits.PG_AWAY_SECONDS
         while True:
             try:
-                self._connect_until(deadline)
+                self._pipe.connect(deadline - time.monotonic())
                 self._open_turn()
                 return
             except psycopg.Error as error:
-                self._drop()
-                if isinstance(error, psycopg.errors.LockNotAvailable):
-                    self._end_stuck_turns()
+                self._pipe.drop()
+                is_taken = isinstance(error, psycopg.errors.LockNotAvailable)
+                if is_taken and self._end_stuck_turns():
+                    deadline = time.monotonic() + limits.PG_AWAY_SECONDS
                 if time.monotonic() > deadline:
                     raise self._stop(error) from error
 
     def _open_turn(self) -> None:
         """Take the lock of the shard, and learn what other nodes did."""
+        if self._pipe.connections != self._read_over:
+            # What was read over the last one may be lost with it.
+            self._read_over = self._pipe.connections
+            self._log.forget()
         self._execute("BEGIN")
         lock = self._execute(_SQL["lock_shard"], (self._database.shard,))
         found = self._execute(_SQL["turns_after"], (self._log.known,))
@@ -216,6 +199,7 @@ class PostgresTransaction(Rows):
         self._collected.clear()
         self._parts.clear()
         self._wrote = self._wrote_directory = self._is_lost = False
+        self._news = News()
 
     def _load(self, folded: int) -> list[LoggedTurn]:
         """Read the counters from the tables; returns the turns since then."""
@@ -232,12 +216,15 @@ class PostgresTransaction(Rows):
         rows = [each[1:] for each in found.fetchall() if each[1] is not None]
         return [LoggedTurn._make(row) for row in rows]
 
-    def _end_stuck_turns(self) -> None:
-        """End sessions that hold a shard and wait for a node that does not go on."""
+    def _end_stuck_turns(self) -> bool:
+        """End sessions that hold a shard and wait for a node; True if there were."""
+        ended = 0
         with contextlib.suppress(psycopg.Error), self._database.connect() as connection:
             stuck = (f"{limits.PG_LOCK_SECONDS / 2:g} seconds",)
-            for (pid,) in connection.execute(_SQL["end_stuck_turns"], stuck):
+            for pid, _ in connection.execute(_SQL["end_stuck_turns"], stuck).fetchall():
                 log.warning("the turn of another node hung, session %d is ended", pid)
+                ended += 1
+        return ended > 0
 
     def now(self) -> Now | None:
         return self._now
@@ -245,6 +232,21 @@ class PostgresTransaction(Rows):
     def changed_elsewhere(self) -> bool:
         changed, self._changed_elsewhere = self._changed_elsewhere, False
         return changed
+
+    def announce(self, news: News) -> None:
+        self._news = news
+
+    def watch(self, call: Callable[[News], None]) -> None:
+        known = self._log.known
+        self._watcher = Watcher(self._database, self._node, known, call)
+
+    def about(self) -> dict[str, Any]:
+        others = [] if self._watcher is None else self._watcher.others
+        return {
+            "database": self._database.where,
+            "durability": self._durability,
+            "other_nodes": others,
+        }
 
     # -- the end of a turn -----------------------------------------------------
 
@@ -255,7 +257,7 @@ class PostgresTransaction(Rows):
             raise Bug("There is no transaction to commit.")
         if self._is_lost:
             raise Bug("The turn was lost with one of its statements.")
-        token = secrets.randbits(63)
+        token = self._node << 32 | secrets.randbits(32)
         turn: LoggedTurn | None = None
         try:
             self._strike()
@@ -286,6 +288,9 @@ class PostgresTransaction(Rows):
             "seen": self._seen_wall_ms,
             "quarantined": self._quarantined,
             "directory": 1 if self._wrote_directory else None,
+            "ready": list(self._news.ready),
+            "ended": list(self._news.ended),
+            "emptied": list(self._news.emptied),
         }
         turn = LoggedTurn(self._log.known + 1, *self._now, write_body(parts))
         row = (turn.number, token, turn.steady_ms, turn.wall_ms, turn.body)
@@ -322,45 +327,29 @@ class PostgresTransaction(Rows):
 
         A turn that only read needs it as well, if it saw one that may not be synced.
         """
-        assert self._pipeline is not None
         if turn is not None:
             self._execute("SET LOCAL synchronous_commit = off")
         self._execute("COMMIT")
-        self._is_unsynced = False
-        if turn is not None or self._log.known > self._log.synced:
-            self._execute(_SQL["sync"])
-        self._send_all()
-        self._pipeline.sync()
-        self._check_synced()
-
-    def _check_synced(self) -> None:
-        """Wait again where PostgreSQL was told not to wait for a standby."""
-        if self._is_unsynced:
-            self._is_unsynced = False
-            self._execute(_SQL["sync"]).fetchall()
-            assert self._pipeline is not None
-            self._pipeline.sync()
-            if self._is_unsynced:
-                raise psycopg.OperationalError("no standby has confirmed the turn")
+        if turn is None and self._log.known <= self._log.synced:
+            self._pipe.finish()
+        else:
+            self._pipe.send_sync()
+            self._pipe.finish_synced()
 
     def _has_happened(self, turn: LoggedTurn, token: int) -> bool:
         """Whether a turn whose commit has failed is in the log, and durable."""
-        connection = self._connection
-        if connection is not None and not connection.broken and not connection.closed:
+        if self._pipe.is_open:
             # It was refused, and PostgreSQL has said so.
             return False
-        deadline = time.monotonic() + limits.PG_AWAY_SECONDS
-        self._drop()
+        self._pipe.drop()
         try:
-            self._connect_until(deadline)
+            self._pipe.connect(limits.PG_AWAY_SECONDS)
             self._execute("BEGIN")
             self._execute(_SQL["lock_shard"], (self._database.shard,))
             found = self._execute(_SQL["find_turn"], (turn.number, token)).fetchone()
             self._execute("COMMIT")
-            self._execute(_SQL["sync"]).fetchall()
-            assert self._pipeline is not None
-            self._pipeline.sync()
-            self._check_synced()
+            self._pipe.send_sync()
+            self._pipe.finish_synced()
         except psycopg.Error as error:
             log.warning("whether a turn was kept cannot be found out: %s", error)
             return False
@@ -378,6 +367,8 @@ class PostgresTransaction(Rows):
             self._log.wrote(turn)
             self._log.seen_wall_ms = self._seen_wall_ms
             self._log.quarantined = self._quarantined
+            if self._watcher is not None and (any(self._news) or self._wrote_directory):
+                self._watcher.tell()
         self._log.synced = self._log.known
         self._old.in_transaction = False
         self._old.keep()
@@ -393,32 +384,29 @@ class PostgresTransaction(Rows):
         self._parts.clear()
         self._quarantined = self._log.quarantined
         self._quarantine_changed = False
-        if self._is_lost or self._connection is None:
-            self._drop()
+        if self._is_lost:
+            self._pipe.drop()
         elif in_transaction:
             try:
                 self._execute("ROLLBACK")
-                assert self._pipeline is not None
-                self._pipeline.sync()
+                self._pipe.finish()
             except psycopg.Error:
-                self._drop()
+                self._pipe.drop()
         self._is_lost = False
 
     def recover(self) -> bool:
         if self._fault is None:
             return True
         self.rollback()
-        self._drop()
+        self._pipe.drop()
         if self._disk_fault is not None and self._disk_fault.kind != "slow":
             return False
         try:
-            self._use(self._database.connect())
-            self._execute(_SQL["sync"]).fetchall()
-            assert self._pipeline is not None
-            self._pipeline.sync()
-            self._check_synced()
+            self._pipe.connect()
+            self._pipe.send_sync()
+            self._pipe.finish_synced()
         except psycopg.Error:
-            self._drop()
+            self._pipe.drop()
             return False
         self._fault = None
         return True
@@ -479,29 +467,12 @@ class PostgresTransaction(Rows):
 
     def _execute(self, query: str, at: Any = None) -> psycopg.Cursor[tuple[Any, ...]]:
         """Put a statement into the pipeline."""
-        if self._connection is None or self._pipeline is None:
-            raise psycopg.OperationalError("there is no connection to the database")
-        cursor = self._connection.cursor(binary=True)
-        is_careful = self._careful_turns > 0
-        cursor.execute(query.encode(), at, prepare=False if is_careful else None)
-        if is_careful or not self._old.in_transaction:
-            self._send_all()
-        if is_careful and self._old.in_transaction:
-            self._pipeline.sync()
+        if not self._careful_turns:
+            return self._pipe.execute(query, at)
+        cursor = self._pipe.execute(query, at, prepare=False)
+        if self._old.in_transaction:
+            self._pipe.finish()
         return cursor
-
-    def _send_all(self) -> None:
-        """Send what the socket did not take at once.
-
-        The driver does not: with some megabytes it would wait for an answer, while the
-        server waits for the rest.
-        """
-        assert self._connection is not None
-        link = self._connection.pgconn
-        while link.flush():
-            reads, _, _ = select.select([link.socket], [link.socket], [])
-            if reads:
-                link.consume_input()
 
     def _run(self, query: str, at: Any = None) -> psycopg.Cursor[tuple[Any, ...]]:
         if not self._old.in_transaction:
@@ -516,25 +487,26 @@ class PostgresTransaction(Rows):
             self._flush()
         elif self._collected:
             self._flush()
-        cursor = self._execute(query, at)
-        if is_read:
-            self._send_all()
-        return cursor
+        return self._execute(query, at)
 
     def _ask(self, query: str, at: Any) -> psycopg.Cursor[tuple[Any, ...]]:
         """Run a statement outside a transaction."""
         try:
-            if self._connection is None:
-                self._use(self._database.connect())
-            cursor = self._execute(query, at)
-            assert self._pipeline is not None
-            self._pipeline.sync()
+            self._pipe.connect()
+            cursor = self._pipe.execute(query, at)
+            self._pipe.finish()
         except psycopg.Error as error:
-            self._drop()
+            self._pipe.drop()
             raise StoreFault(_FAULT) from error
         return cursor
 
     def _insert(self, query: str, rows: Sequence[tuple[object, ...]]) -> None:
+        # It is sent later, when the command that it belongs to is not known any more.
+        if query != _SQL["append_plain"] and any(map(_has_nul, rows)):
+            raise InvalidField(
+                "A session id or the name of an entity has a character with the code "
+                "0, which the database of this server does not keep."
+            )
         self._wrote = True
         self._collected.append((query, rows))
         if self._careful_turns:
@@ -570,6 +542,10 @@ class PostgresTransaction(Rows):
     def _fetch(self, query: str, at: Any, texts: Sequence[int]) -> list[Any]:
         del texts
         return self._run(query, at).fetchall()
+
+
+def _has_nul(row: tuple[object, ...]) -> bool:
+    return any(isinstance(value, str) and "\0" in value for value in row)
 
 
 def _columns(rows: Sequence[Sequence[object]]) -> list[list[object]]:

@@ -18,6 +18,7 @@ from typing import Any
 from twinbus import limits
 from twinbus.errors import Bug, StoreFault, TwinbusError
 from twinbus.store.base import FOREVER_MS, DiskFault
+from twinbus.store.nodes import OneNode
 from twinbus.store.queries import load
 from twinbus.store.sqlite.file import LostTurn, SqliteFile
 from twinbus.store.tables.rows import TOPICS, Rows, guarded
@@ -41,7 +42,7 @@ def _is_text(value: bytes | None) -> bool:
         return False
 
 
-class SqliteTransaction(Rows):
+class SqliteTransaction(OneNode, Rows):
     """The transaction of a SQLite file."""
 
     _driver_error = sqlite3.Error

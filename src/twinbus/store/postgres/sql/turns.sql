@@ -33,11 +33,13 @@ SELECT pg_logical_emit_message(true, 'twinbus', '');
 
 -- name: end_stuck_turns
 -- End sessions that hold a shard's row and have waited so long for their node.
-SELECT pid FROM pg_stat_activity
-WHERE wait_event_type = 'Client' AND usename = current_user
-    AND xact_start IS NOT NULL AND state_change < clock_timestamp() - %s::interval
-    AND pid IN (
-        SELECT pid FROM pg_locks
-        WHERE relation = 'shard'::regclass AND mode = 'RowShareLock' AND granted
-    )
-    AND pg_terminate_backend(pid);
+WITH stuck AS MATERIALIZED (
+    SELECT pid FROM pg_stat_activity
+    WHERE wait_event_type = 'Client' AND usename = current_user
+        AND xact_start IS NOT NULL AND state_change < clock_timestamp() - %s::interval
+        AND pid IN (
+            SELECT pid FROM pg_locks
+            WHERE relation = 'shard'::regclass AND mode = 'RowShareLock' AND granted
+        )
+)
+SELECT pid, pg_terminate_backend(pid) FROM stuck;

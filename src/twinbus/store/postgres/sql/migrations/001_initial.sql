@@ -12,13 +12,21 @@ CREATE TABLE shard (
 );
 
 -- The log of turns: one row for each turn that changed something, in order without
--- gaps. `token` tells whose it is, `body` (JSON) has the counters after it.
+-- gaps. `token` has the number of the node in its upper bits; `body` (JSON) has the
+-- counters after the turn, and news for other nodes.
 CREATE TABLE turn (
     number bigint PRIMARY KEY,
     token bigint NOT NULL,
     steady_ms bigint NOT NULL,
     wall_ms bigint NOT NULL,
     body text NOT NULL
+);
+
+-- The nodes that serve the shard, and when each was last there.
+CREATE TABLE node (
+    id bigint PRIMARY KEY,
+    name text NOT NULL,
+    seen_at timestamptz NOT NULL
 );
 
 CREATE TABLE setting (

@@ -1,0 +1,66 @@
+"""A turn among those of other nodes: what they changed, and what they are told.
+
+Owns what a host does beside `turn.run` where several nodes share a namespace: the time
+comes from the database, the directory is read anew if another node has changed it, and
+news are left for the others. With one node, only the machine's time is kept. Runs where
+the turn runs, and knows nothing of links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from twinbus import limits
+from twinbus.server.broker.namespace import Namespace
+from twinbus.server.broker.namespace_clock import NamespaceClock
+from twinbus.server.broker.turn import Turn, TurnOutcome, Work, run
+from twinbus.store.base import SessionEnded, Store
+from twinbus.store.nodes import News
+
+
+def run_among_nodes(
+    namespace: Namespace, clock: NamespaceClock, work: Work
+) -> TurnOutcome:
+    """Begin a transaction, run a turn in it, and leave the transaction open."""
+    store = namespace.store
+    store.begin()
+    now = store.now()
+    if now is None:
+        clock_was_set = clock.keep(work.now)
+    else:
+        work.now = now
+        clock_was_set = clock.follow(now)
+    deleted = namespace.catch_up() if store.changed_elsewhere() else None
+    outcome = run(namespace, work)
+    effects = outcome.effects
+    if store.is_remote:
+        store.announce(_news(effects))
+    if clock_was_set:
+        # Claims end by the wall clock, and messages are due by it.
+        effects.rules_changed = True
+        outcome.tick_again = True
+    if deleted is not None:
+        effects.deleted += deleted
+        effects.rules_changed = True
+    return outcome
+
+
+def _news(effects: Turn) -> News:
+    ended = tuple((each.container, each.nonce) for each in effects.ended_sessions)
+    return News(tuple(effects.ready), ended, tuple(effects.emptied))
+
+
+def tick_seconds_max(store: Store) -> float:
+    """How long a host may let time pass without a look at it."""
+    return limits.SHARED_TICK_SECONDS if store.is_remote else limits.TICK_SECONDS_MAX
+
+
+def as_effects(news: News, turn: Turn, wanted: Collection[int]) -> Turn:
+    """What news of another node bring about, where those containers have wants."""
+    ready = wanted if news.directory else news.ready
+    turn.again = {key: None for key in ready if key in wanted}
+    turn.ended_sessions = [
+        SessionEnded(container, "", nonce, []) for container, nonce in news.ended
+    ]
+    turn.emptied = list(news.emptied)
+    return turn
