@@ -164,6 +164,7 @@ bench: setup peers ## Measure beside the peers (ONLY=server for one workload)
 campaigns: setup ## Run the big matrices: crash points, power loss, long fuzzing
 	$(RUN) -m pytest -m campaign --timeout 0
 	TWINBUS_TEST_SHARDS=4 $(RUN) -m pytest --timeout 0 tests/sdk
+	$(MAKE) compiled
 
 # A program of cases for each client, with a list of them beside it. The tools keep what
 # they download in their own caches, outside of this folder.
