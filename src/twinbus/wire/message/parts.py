@@ -303,7 +303,7 @@ def with_application_properties(
 def without_application_properties(bare: bytes, removed: frozenset[str]) -> bytes:
     """The bare message without some properties; without the section if none is left."""
     values = read_application_properties(bare)
-    if not removed & values.keys():
+    if removed.isdisjoint(values):
         return bare
     if values.keys() - removed:
         return with_application_properties(bare, {}, removed)
