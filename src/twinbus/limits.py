@@ -570,6 +570,8 @@ PG_CLOCK_APART_SECONDS = 60.0
 # Turns after one that the database has refused: the command that is the reason may come
 # again, and fails alone then.
 PG_CAREFUL_TURNS = 100
+# Messages that a look at a queue reads at once, for a person.
+PG_LOOK_ROWS_MAX = 64
 # After so many turns the counters are written into their tables. A node that starts
 # reads at most so many rows of the log.
 PG_FOLD_TURNS = 256

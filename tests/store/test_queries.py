@@ -12,7 +12,7 @@ from twinbus.store import queries
 from twinbus.store.sqlite.store import SqliteStore
 from twinbus.store.tables.rows import TOPICS
 
-# Those of the reader are for SQLite alone.
+# Those of the reader are beside them.
 SQLITE_TOPICS = (*TOPICS, "reading")
 
 
@@ -61,7 +61,7 @@ def load_all(dialect: str) -> dict[str, str]:
 def test_every_query_of_postgres_is_called() -> None:
     folder = files("twinbus.store") / "postgres"
     rules = files("twinbus.store") / "tables"
-    topics = (*TOPICS, "nodes", "turns")
+    topics = (*TOPICS, "nodes", "reading", "turns")
     named = queries.load("postgres", *topics)
     there = {path.name for path in (folder / "sql").iterdir()}
     assert there == {f"{topic}.sql" for topic in topics} | {"migrations"}

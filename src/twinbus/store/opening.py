@@ -12,10 +12,8 @@ from pathlib import Path
 from twinbus.core.sas import Secret
 from twinbus.errors import ConfigError
 from twinbus.store.base import Store
-from twinbus.store.reading import StoreReader
 from twinbus.store.sqlite.checking import check_stores
 from twinbus.store.sqlite.file import FILE_NAME, glance, read_setting
-from twinbus.store.sqlite.reader import SqliteReader
 from twinbus.store.sqlite.store import SqliteStore, random_nonce
 
 
@@ -33,19 +31,6 @@ def open_store(
     if folder is None:
         return SqliteStore.memory(new_nonce)
     return SqliteStore.open(folder, reserve_bytes=reserve_bytes, new_nonce=new_nonce)
-
-
-def open_reader(store: Store) -> StoreReader | None:
-    """A reader beside an open store; None if the store is in memory, or away."""
-    if not isinstance(store, SqliteStore) or store.folder is None:
-        return None
-    return SqliteReader.open(store.folder)
-
-
-def reader_in(store: Store) -> StoreReader:
-    """A reader of the transaction that is open; it ends with it and is not closed."""
-    assert isinstance(store, SqliteStore)
-    return SqliteReader(store.connection)
 
 
 class DatabaseUrl(Secret):
@@ -78,10 +63,8 @@ __all__ = [
     "check_stores",
     "find_stores",
     "glance",
-    "open_reader",
     "open_shared",
     "open_store",
     "random_nonce",
     "read_setting",
-    "reader_in",
 ]

@@ -3,13 +3,13 @@
 A reader with a connection of its own reads beside the store, in any one thread at a
 time, and sees what is committed. A look may take long without holding up a turn; it
 should not be left open, since the log of the database grows meanwhile. The reader of a
-transaction (`opening.reader_in`) sees what the transaction sees.
+transaction (`HasReaders.reader_in`) sees what the transaction sees.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from twinbus.store.base import Stored
 
@@ -24,6 +24,17 @@ class SessionRow(NamedTuple):
     until_ms: int | None
     # None without a state.
     state_bytes: int | None
+
+
+@runtime_checkable
+class HasReaders(Protocol):
+    """A store that can be looked at."""
+
+    def open_reader(self) -> StoreReader | None:
+        """A reader beside it; None if it is in memory."""
+
+    def reader_in(self) -> StoreReader:
+        """A reader of the transaction that is open; it ends with it."""
 
 
 class StoreReader(Protocol):

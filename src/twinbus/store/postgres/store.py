@@ -12,7 +12,9 @@ from typing import Self
 
 from twinbus.clock import Now
 from twinbus.store.postgres.database import Database
+from twinbus.store.postgres.reader import PostgresReader
 from twinbus.store.postgres.transaction import PostgresTransaction
+from twinbus.store.reading import StoreReader
 from twinbus.store.tables.auditing import Auditing
 from twinbus.store.tables.entities import EntityRows
 from twinbus.store.tables.outbox import OutboxRows
@@ -38,6 +40,12 @@ class PostgresStore(
         except BaseException:
             connection.close()
             raise
+
+    def open_reader(self) -> StoreReader | None:
+        return PostgresReader.open(self._database)
+
+    def reader_in(self) -> StoreReader:
+        return PostgresReader(self._run)
 
     @guarded
     def remember(

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Self
 
 from twinbus.store.base import NONCE_RANDOM_BITS
+from twinbus.store.reading import StoreReader
 from twinbus.store.sqlite.file import SqliteFile
+from twinbus.store.sqlite.reader import SqliteReader
 from twinbus.store.sqlite.transaction import SqliteTransaction
 from twinbus.store.tables.auditing import Auditing
 from twinbus.store.tables.entities import EntityRows
@@ -51,15 +53,12 @@ class SqliteStore(EntityRows, Sessions, Times, Auditing, OutboxRows, SqliteTrans
         """A store that is gone when it is closed."""
         return cls._on(SqliteFile(None), new_nonce)
 
-    @property
-    def folder(self) -> Path | None:
-        """Where its file is; None in memory."""
-        return self._file.folder
+    def open_reader(self) -> StoreReader | None:
+        folder = self._file.folder
+        return None if folder is None else SqliteReader.open(folder)
 
-    @property
-    def connection(self) -> sqlite3.Connection:
-        """For a look inside a transaction."""
-        return self._connection
+    def reader_in(self) -> StoreReader:
+        return SqliteReader(self._connection)
 
     @classmethod
     def _on(cls, file: SqliteFile, new_nonce: Callable[[], int]) -> Self:

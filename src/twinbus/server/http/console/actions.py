@@ -27,8 +27,8 @@ from twinbus.server.broker.rendering import render_stored
 from twinbus.server.broker.routing import fragment_key
 from twinbus.server.broker.turn import Turn
 from twinbus.server.http.console.audit import AuditEntry
+from twinbus.server.http.console.looking import readable
 from twinbus.store.base import Lock, Stored, id_of
-from twinbus.store.opening import reader_in
 from twinbus.wire.message import parts, sections
 from twinbus.wire.message.names import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON
 from twinbus.wire.message.sections import Incoming
@@ -120,7 +120,7 @@ class TakenOut:
         if source is None:
             raise EntityNotFound("the entity")
         ids = [id_of(self._container, each) for each in self._sequences]
-        locked = reader_in(store).locked(ids)
+        locked = readable(namespace).reader_in().locked(ids)
         found = store.find(self._container, self._sequences)
         outcome.gone = len(self._sequences) - len(found)
         for stored in found:
@@ -245,6 +245,6 @@ def free_message(namespace: Namespace, container: int, sequence: int) -> Stored:
     found = namespace.store.find(container, [sequence])
     if not found:
         raise MessageNotFound("The message is not there any more.")
-    if reader_in(namespace.store).locked([found[0].id]):
+    if readable(namespace).reader_in().locked([found[0].id]):
         raise MessageLocked
     return found[0]

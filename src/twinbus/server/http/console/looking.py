@@ -12,13 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
 from twinbus.core.names import EntityPath
-from twinbus.errors import MessageNotFound, StoreFault
+from twinbus.errors import MessageNotFound, ShardAway, StoreFault
 from twinbus.server.broker.directory.entity import FRAGMENT_SHIFT, Entity
 from twinbus.server.broker.directory.placement import get_entity
 from twinbus.server.broker.host import Host
+from twinbus.server.broker.namespace import Namespace
 from twinbus.store.base import Stored, sequence_of
-from twinbus.store.opening import open_reader, reader_in
-from twinbus.store.reading import StoreReader
+from twinbus.store.reading import HasReaders, StoreReader
 
 T = TypeVar("T")
 
@@ -63,6 +63,14 @@ def place_of(host: Host, path: EntityPath, number: int) -> LookPlace:
     raise MessageNotFound(f"There is no message {number} in '{path.text}'.")
 
 
+def readable(namespace: Namespace) -> HasReaders:
+    """The store of a shard, for looks; `ShardAway` if it could not be opened yet."""
+    store = namespace.store
+    if not isinstance(store, HasReaders):
+        raise ShardAway(namespace.shard)
+    return store
+
+
 class Looker:
     """Reads beside the turns of all shards."""
 
@@ -78,11 +86,12 @@ class Looker:
         loop = asyncio.get_running_loop()
         reader = self._readers.get(host)
         if reader is None:
-            reader = await loop.run_in_executor(
-                thread, open_reader, host.namespace.store
-            )
+            store = readable(host.namespace)
+            reader = await loop.run_in_executor(thread, store.open_reader)
             if reader is None:
-                return await host.run(lambda own, _turn: work(reader_in(own.store)))
+                return await host.run(
+                    lambda own, _turn: work(readable(own).reader_in())
+                )
             # Another look may have opened one meanwhile.
             other = self._readers.setdefault(host, reader)
             if other is not reader:
