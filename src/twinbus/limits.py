@@ -1074,6 +1074,15 @@ CONSOLE_SAMPLES_MAX = 61
 CONSOLE_RATE_SAMPLES = 5
 # Open pages that follow.
 CONSOLE_STREAMS_MAX = 100
+# Messages that one transaction moves or deletes: about 10 ms of a turn.
+CONSOLE_CHUNK_MESSAGES = 100
+# Jobs that work at the same time, and those that are remembered.
+CONSOLE_JOBS_MAX = 4
+CONSOLE_JOBS_KEPT = 50
+# A file of messages is read into memory; larger ones are cut by lines.
+CONSOLE_IMPORT_BYTES_MAX = 32 * 1024 * 1024
+# Imports that did not come to their end, of which the next line is remembered.
+CONSOLE_IMPORTS_KEPT = 20
 # Entries of the log of changes that each shard keeps.
 CONSOLE_AUDIT_MAX = 500
 

@@ -161,13 +161,17 @@ class ConsoleSite:
         return ServiceBusClient.from_connection_string(self.process.connection_string)
 
     def create_queue(self, name: str, **settings: Any) -> str:
-        """Make a queue with the official client."""
-        with ServiceBusAdministrationClient.from_connection_string(
-            self.process.admin_connection_string,
-            connection_verify=self.process.ca_file,
-        ) as admin:
+        """Make a queue."""
+        with self.admin() as admin:
             admin.create_queue(name, **settings)
         return name
+
+    def admin(self) -> ServiceBusAdministrationClient:
+        """The official client for administration."""
+        return ServiceBusAdministrationClient.from_connection_string(
+            self.process.admin_connection_string,
+            connection_verify=self.process.ca_file,
+        )
 
     def received(self, entity: str, most: int = 100) -> list[str]:
         """Receive all messages of a queue; returns their bodies in order."""

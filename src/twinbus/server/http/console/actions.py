@@ -66,11 +66,16 @@ class ActionOutcome:
 
 def restored(stored: Stored, bare: bytes | None = None) -> Incoming:
     """A kept message as it was sent: what the server has added is gone."""
-    content = parts.without_application_properties(
-        stored.bare if bare is None else bare, _MARKS
-    )
+    content = stored.bare if bare is None else bare
+    # Without them first: with them it may be larger than what is read.
+    content = parts.without_application_properties(content, _MARKS)
     stored = stored._replace(bare=content, due_ms=None, source=None)
-    message = sections.parse(render_stored(stored, None, None))
+    return without_marks(sections.parse(render_stored(stored, None, None)))
+
+
+def without_marks(message: Incoming) -> Incoming:
+    """A message without what dead-lettering and scheduling have added."""
+    message.bare = parts.without_application_properties(message.bare, _MARKS)
     message.scheduled_ms = None
     return message
 
@@ -126,6 +131,9 @@ class TakenOut:
         for stored in found:
             if stored.id in locked:
                 outcome.locked += 1
+                continue
+            if stored.is_scheduled:
+                outcome.refuse(CallerError("It is scheduled. Cancel it by itself."))
                 continue
             try:
                 with namespace.part():

@@ -6,11 +6,13 @@ of all states. The path of a dead-letter queue is a path like any other.
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from typing import Any
 
 from starlette.responses import Response
 
+from twinbus import limits
 from twinbus.core.names import EntityPath, SubQueue
 from twinbus.core.rights import Operation
 from twinbus.errors import ArgumentError, Unauthorized
@@ -19,10 +21,10 @@ from twinbus.server.broker.directory.placement import get_entity
 from twinbus.server.http.console import overview
 from twinbus.server.http.console.live import Parts
 from twinbus.server.http.console.looking import LookPlace, places_at
-from twinbus.server.http.console.scanning import MessageFilter, Scan
+from twinbus.server.http.console.scanning import MessageFilter, Scan, reason_of
 from twinbus.server.http.console.showing import summary
 from twinbus.server.http.console.visit import Visit
-from twinbus.store.base import id_of, sequence_of
+from twinbus.store.base import Stored, id_of, sequence_of
 from twinbus.store.reading import StoreReader
 
 
@@ -39,10 +41,13 @@ async def show(visit: Visit) -> Response:
     scan = Scan(listed, summary)
     scanned = await scan.run(visit.console.looker, places, _start(visit))
     await _add_locks(visit, places, scanned.found)
+    if data["is_dead"]:
+        data.update(await groups(visit, path))
     return visit.page(
         "entity.html",
         {
             **data,
+            "may_send": visit.may(Operation.SEND_LINK, _home(path)),
             "messages": scanned.found,
             "looked": scanned.looked,
             "next": scanned.next,
@@ -95,6 +100,30 @@ async def about(visit: Visit, path: EntityPath, entity: Entity) -> dict[str, Any
         data["figures"] = rows[0]
         data["subscriptions"] = rows[1:]
     return data
+
+
+def _home(path: EntityPath) -> EntityPath:
+    """The entity itself, of a dead-letter queue too."""
+    return EntityPath(path.entity, path.subscription)
+
+
+async def groups(visit: Visit, path: EntityPath) -> dict[str, Any]:
+    """Dead letters by reason and source, as far as one scan comes."""
+    scan = Scan(MessageFilter(), _group, limits.CONSOLE_SCAN_MESSAGES_MAX)
+    scanned = await scan.run(visit.console.looker, places_at(visit.host, path))
+    counted = Counter(scanned.found)
+    return {
+        "groups": [
+            {"reason": reason, "source": source, "count": count}
+            for (reason, source), count in counted.most_common()
+        ],
+        "groups_looked": scanned.looked,
+        "groups_complete": scanned.next is None,
+    }
+
+
+def _group(_place: LookPlace, stored: Stored) -> tuple[str, str]:
+    return reason_of(stored), stored.source or ""
 
 
 def _tabs(visit: Visit, path: EntityPath, entity: Entity) -> list[dict[str, Any]]:

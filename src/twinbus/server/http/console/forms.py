@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import urllib.parse
 from collections.abc import Mapping
+from email.parser import BytesParser
+from email.policy import HTTP
 from typing import Any
 
 from starlette.requests import Request
@@ -83,6 +85,23 @@ async def read_form(request: Request) -> ConsoleForm:
     except ValueError:
         raise ArgumentError("The form cannot be read.") from None
     return ConsoleForm(fields)
+
+
+async def read_upload(request: Request) -> bytes:
+    """The file of a form, or a body that is the file itself."""
+    bytes_max = limits.CONSOLE_IMPORT_BYTES_MAX
+    too_large = BodyTooLarge(f"A file has at most {bytes_max} bytes.")
+    body = await read_body(request, bytes_max, too_large)
+    kind = request.headers.get("content-type", "")
+    if not kind.lower().startswith("multipart/form-data"):
+        return body
+    head = f"Content-Type: {kind}\r\n\r\n".encode("latin-1", "replace")
+    parsed = BytesParser(policy=HTTP).parsebytes(head + body)
+    for part in parsed.iter_parts() if parsed.is_multipart() else ():
+        if part.get_filename() is not None:
+            content = part.get_payload(decode=True)
+            return content if isinstance(content, bytes) else b""
+    raise ArgumentError("Choose a file.")
 
 
 def _from_json(body: bytes) -> dict[str, list[str]]:

@@ -22,8 +22,17 @@ from starlette.types import Scope
 from twinbus.core.rights import Operation
 from twinbus.errors import CallerError, TwinbusError
 from twinbus.server.access.port import NamespacePort
-from twinbus.server.http.console import entity, message, overview, sending, signing
+from twinbus.server.http.console import (
+    bulk,
+    entity,
+    files,
+    message,
+    overview,
+    sending,
+    signing,
+)
 from twinbus.server.http.console.actions import MessageLocked
+from twinbus.server.http.console.jobs import Jobs
 from twinbus.server.http.console.live import LiveStreams, View
 from twinbus.server.http.console.looking import Looker
 from twinbus.server.http.console.page import HEADERS, ROOT, static_file, url
@@ -80,6 +89,12 @@ PAGES: dict[str, ConsolePage] = {
     "message/delete": ConsolePage(post=message.delete),
     "message/cancel": ConsolePage(post=message.cancel),
     "message/receive": ConsolePage(post=message.receive),
+    "bulk": ConsolePage(post=bulk.plan),
+    "job": ConsolePage(bulk.show),
+    "job/start": ConsolePage(post=bulk.start),
+    "job/cancel": ConsolePage(post=bulk.cancel),
+    "export": ConsolePage(files.export),
+    "import": ConsolePage(post=files.import_file),
     "sign-in": ConsolePage(signing.show, signing.sign_in, is_open=True),
     "sign-out": ConsolePage(post=signing.sign_out),
     "link": ConsolePage(post=signing.offer),
@@ -106,6 +121,7 @@ class Console:
         self.looker = Looker()
         self.history = RateHistory(port.host)
         self.streams = LiveStreams()
+        self.jobs = Jobs()
 
     def routes(self) -> list[Route]:
         """What the HTTP server lists."""
@@ -116,6 +132,7 @@ class Console:
     async def close(self) -> None:
         """The server stops: pages that follow come to their end."""
         self.history.close()
+        await self.jobs.close()
         await self.looker.close()
 
     def knows(self, scope: Scope) -> bool:
