@@ -40,6 +40,7 @@ MANAGE = {
     Operation.READ_RULES,
     Operation.CHANGE_RULES,
     Operation.REHEARSE_FAULTS,
+    Operation.CLOSE_CONNECTION,
 }
 EITHER = {Operation.MANAGEMENT_LINK, Operation.OPEN_CONSOLE}
 LISTEN = set(Operation) - SEND - MANAGE - EITHER

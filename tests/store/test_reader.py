@@ -110,16 +110,17 @@ def test_sessions_with_messages_locks_or_states(
 ) -> None:
     store.begin()
     store.append(queue, records("xy", session="b"), at(NOW))
-    store.accept_session(queue, "c", LATER, at(NOW))
+    grant = store.accept_session(queue, "c", LATER, at(NOW))
+    assert grant is not None
     store.put_session_state(queue, "a", b"state", at(NOW))
     store.commit()
 
     found = reader.sessions(queue, "", 10)
 
     assert found == [
-        SessionRow("a", 0, 0, None, 5),
-        SessionRow("b", 2, 2, None, None),
-        SessionRow("c", 0, 0, LATER, None),
+        SessionRow("a", 0, 0, None, None, 5),
+        SessionRow("b", 2, 2, None, None, None),
+        SessionRow("c", 0, 0, LATER, grant.nonce, None),
     ]
     assert reader.sessions(queue, "a", 1) == found[1:2]
 

@@ -178,6 +178,7 @@ class Operation(enum.Enum):
     READ_RULES = "read authorization rules"
     CHANGE_RULES = "change authorization rules"
     REHEARSE_FAULTS = "rehearse faults"
+    CLOSE_CONNECTION = "close connection"
 
 
 _ANY = (Right.SEND, Right.LISTEN)
@@ -217,6 +218,7 @@ _NEEDS: dict[Operation, tuple[Right, ...]] = {
     Operation.READ_RULES: (Right.MANAGE,),
     Operation.CHANGE_RULES: (Right.MANAGE,),
     Operation.REHEARSE_FAULTS: (Right.MANAGE,),
+    Operation.CLOSE_CONNECTION: (Right.MANAGE,),
 }
 
 

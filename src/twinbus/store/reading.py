@@ -20,8 +20,9 @@ class SessionRow(NamedTuple):
     name: str
     active: int
     messages: int
-    # When its lock ends, by the steady clock; None if it is not locked.
+    # When its lock ends, by the steady clock, and its nonce; None if it is not locked.
     until_ms: int | None
+    nonce: int | None
     # None without a state.
     state_bytes: int | None
 

@@ -49,6 +49,9 @@ class Admitted(Protocol):
     def fall_silent(self) -> None:
         """Read no more and write no more, and stay."""
 
+    def describe(self) -> dict[str, Any]:
+        """What the console shows of it: its peer, its links, what is unsettled."""
+
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach an address."""

@@ -28,6 +28,7 @@ from twinbus.server.access.memory import MemoryAccount, check_connection
 from twinbus.server.access.port import CONNECTION_KIND, NamespacePort
 from twinbus.server.amqp.attaching import answer_attach, attach
 from twinbus.server.amqp.claims import Claims
+from twinbus.server.amqp.describing import describe_connection
 from twinbus.server.amqp.node import Needed, Node
 from twinbus.server.amqp.receiving import ReceiveNode
 from twinbus.server.amqp.replies import ReplyKey, ReplyNode, UnreadBytes, wire_error
@@ -71,6 +72,8 @@ _NO_OUTCOMES = (type(None), Received)
 
 class ServerConnection(asyncio.Protocol):
     """A client's connection to a namespace."""
+
+    describe = describe_connection
 
     def __init__(self, port: NamespacePort) -> None:
         self.port = port
@@ -224,12 +227,8 @@ class ServerConnection(asyncio.Protocol):
         """The client is gone; nothing more can be said to it."""
         del exc
         self._lost = True
-        for timer in (
-            self._claim_timer,
-            self._idle_timer,
-            self._closing_timer,
-            self._stall,
-        ):
+        watches = (self._claim_timer, self._idle_timer, self._closing_timer)
+        for timer in (*watches, self._stall):
             if timer is not None:
                 timer.cancel()
         # What it has sent before is taken in all the same.

@@ -170,6 +170,11 @@ class ReceiveNode(Node):
     def _session_key(self, name: str) -> SessionKey:
         return SessionKey(self.host.namespace.shard, self.container, name)
 
+    @property
+    def peer(self) -> str:
+        """Who holds the session."""
+        return self.connection.peer
+
     def session_lost(self) -> None:
         """The session's lock has ended."""
         self.leave()

@@ -25,6 +25,10 @@ class Consumer(Protocol):
 class SessionHolder(Protocol):
     """A link that holds a session's lock."""
 
+    @property
+    def peer(self) -> str:
+        """Who it is, for people."""
+
     def session_lost(self) -> None:
         """The lock has ended."""
 

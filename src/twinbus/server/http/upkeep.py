@@ -274,29 +274,12 @@ class UpkeepExchange(Exchange):
         rights = _rights(properties["rights"])
         only_new = self.request.headers.get("if-none-match") == "*"
         name = self._wanted.rule
-
-        def change(namespace: Namespace, turn: Turn) -> AuthorizationRule:
-            _check_not_configured(namespace, name)
-            if only_new and name in {one.name for one in namespace.rules}:
-                raise EntityExists(f"The authorization rule '{name}' already exists.")
-            return namespace.change_rules(
-                lambda store: keys.put_rule(store, name, rights, turn.now.wall_ms), turn
-            )
-
-        rule = await self.host.run(change)
+        rule = await self.host.run(PutRule(name, rights, only_new=only_new))
         log.info("the authorization rule %r gives %s", rule.name, rule.rights)
         return _described(rule)
 
     async def _delete_rule(self) -> dict[str, Any]:
-        name = self._wanted.rule
-
-        def change(namespace: Namespace, turn: Turn) -> None:
-            _check_not_configured(namespace, name)
-            namespace.change_rules(
-                lambda store: keys.delete_rule(store, name, turn.now.wall_ms), turn
-            )
-
-        await self.host.run(change)
+        await self.host.run(DeleteRule(self._wanted.rule))
         log.info("the authorization rule %r is deleted", self._wanted.rule)
         return {"deleted": self._wanted.rule}
 
@@ -309,18 +292,9 @@ class UpkeepExchange(Exchange):
         if secondary is None:
             raise ArgumentError("keyType must be PrimaryKey or SecondaryKey.")
 
-        name = self._wanted.rule
-
-        def change(namespace: Namespace, turn: Turn) -> AuthorizationRule:
-            _check_not_configured(namespace, name)
-            return namespace.change_rules(
-                lambda store: keys.regenerate_key(
-                    store, name, turn.now.wall_ms, secondary=secondary
-                ),
-                turn,
-            )
-
-        rule = await self.host.run(change)
+        rule = await self.host.run(
+            RegenerateKey(self._wanted.rule, secondary=secondary)
+        )
         log.info("the authorization rule %r has another %s", rule.name, body["keyType"])
         return _keys(rule)
 
@@ -346,6 +320,56 @@ _ANSWERS: dict[UpkeepAction, Callable[[UpkeepExchange], Awaitable[Any]]] = {
     UpkeepAction.LIST_KEYS: UpkeepExchange._list_keys,
     UpkeepAction.REGENERATE_KEYS: UpkeepExchange._regenerate_keys,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class PutRule:
+    """Make an authorization rule, or give one other rights (`turn.Command`)."""
+
+    name: str
+    rights: Right
+    only_new: bool = False
+
+    def __call__(self, namespace: Namespace, turn: Turn) -> AuthorizationRule:
+        _check_not_configured(namespace, self.name)
+        if self.only_new and self.name in {one.name for one in namespace.rules}:
+            raise EntityExists(f"The authorization rule '{self.name}' already exists.")
+        wall_ms = turn.now.wall_ms
+        return namespace.change_rules(
+            lambda store: keys.put_rule(store, self.name, self.rights, wall_ms), turn
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRule:
+    """Remove an authorization rule (`turn.Command`)."""
+
+    name: str
+
+    def __call__(self, namespace: Namespace, turn: Turn) -> None:
+        _check_not_configured(namespace, self.name)
+        wall_ms = turn.now.wall_ms
+        namespace.change_rules(
+            lambda store: keys.delete_rule(store, self.name, wall_ms), turn
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RegenerateKey:
+    """Give an authorization rule another key (`turn.Command`)."""
+
+    name: str
+    secondary: bool
+
+    def __call__(self, namespace: Namespace, turn: Turn) -> AuthorizationRule:
+        _check_not_configured(namespace, self.name)
+        wall_ms, secondary = turn.now.wall_ms, self.secondary
+        return namespace.change_rules(
+            lambda store: keys.regenerate_key(
+                store, self.name, wall_ms, secondary=secondary
+            ),
+            turn,
+        )
 
 
 def _create_missing(

@@ -151,11 +151,15 @@ TABS: list[tuple[str, SubQueue, str, Operation]] = [
     ("entity", SubQueue.DEAD_LETTER, "Dead letters", Operation.PEEK),
     ("entity", SubQueue.TRANSFER_DEAD_LETTER, "Transfer", Operation.PEEK),
     ("send", SubQueue.NONE, "Send", Operation.SEND_LINK),
+    ("sessions", SubQueue.NONE, "Sessions", Operation.LIST_SESSIONS),
+    ("rules", SubQueue.NONE, "Rules", Operation.LIST_RULES),
+    ("settings", SubQueue.NONE, "Settings", Operation.READ_ENTITY),
 ]
 # Which kinds of entities have a page; all, if it is not named.
 _KINDS = {
     ("entity", SubQueue.DEAD_LETTER): ("queue", "subscription"),
     ("send", SubQueue.NONE): ("queue", "topic"),
+    ("rules", SubQueue.NONE): ("subscription",),
 }
 
 

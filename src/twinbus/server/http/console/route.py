@@ -23,12 +23,17 @@ from twinbus.core.rights import Operation
 from twinbus.errors import CallerError, TwinbusError
 from twinbus.server.access.port import NamespacePort
 from twinbus.server.http.console import (
+    access,
     bulk,
+    connections,
     entity,
     files,
     message,
+    operations,
     overview,
     sending,
+    session,
+    settings,
     signing,
 )
 from twinbus.server.http.console.actions import MessageLocked
@@ -93,6 +98,17 @@ PAGES: dict[str, ConsolePage] = {
     "job": ConsolePage(bulk.show),
     "job/start": ConsolePage(post=bulk.start),
     "job/cancel": ConsolePage(post=bulk.cancel),
+    "sessions": ConsolePage(session.show),
+    "session": ConsolePage(session.state, session.set_state),
+    "settings": ConsolePage(settings.show, settings.change),
+    "rules": ConsolePage(settings.rules, settings.put_rule),
+    "rules/delete": ConsolePage(post=settings.delete_rule),
+    "connections": ConsolePage(connections.show),
+    "connections/close": ConsolePage(post=connections.close),
+    "access": ConsolePage(access.show, access.change),
+    "faults": ConsolePage(operations.faults, operations.switch_fault),
+    "diagnostics": ConsolePage(operations.diagnostics),
+    "audit": ConsolePage(operations.audit),
     "export": ConsolePage(files.export),
     "import": ConsolePage(post=files.import_file),
     "sign-in": ConsolePage(signing.show, signing.sign_in, is_open=True),
@@ -102,7 +118,14 @@ PAGES: dict[str, ConsolePage] = {
 }
 
 # Pages in the navigation, and what a visitor needs the right to do.
-NAVIGATION: list[tuple[str, str, Operation | None]] = [("", "Overview", None)]
+NAVIGATION: list[tuple[str, str, Operation | None]] = [
+    ("", "Overview", None),
+    ("connections", "Connections", Operation.READ_NAMESPACE),
+    ("access", "Access", Operation.READ_RULES),
+    ("faults", "Faults", Operation.REHEARSE_FAULTS),
+    ("diagnostics", "Diagnostics", Operation.READ_NAMESPACE),
+    ("audit", "Changes", Operation.READ_NAMESPACE),
+]
 
 
 class Console:
@@ -153,6 +176,7 @@ class Console:
             {"url": url(page), "label": label, "current": page == here}
             for page, label, operation in NAVIGATION
             if operation is None or visit.may(operation)
+            if page != "faults" or visit.host.faults is not None
         ]
 
     async def _respond(self, request: Request) -> Response:

@@ -24,6 +24,7 @@ from twinbus.server.broker.directory.placement import rules_of
 from twinbus.server.broker.host import Host
 from twinbus.server.http import route
 from twinbus.server.http.auth import Asked, admitted
+from twinbus.server.http.console.audit import AuditEntry
 from twinbus.server.http.console.forms import ConsoleForm, read_form
 from twinbus.server.http.console.page import ROOT, render, url
 from twinbus.server.http.console.sessions import ConsoleSession
@@ -132,6 +133,11 @@ class Visit:
         """Refuse what the visitor has no right to do."""
         claims = [] if self.claim is None else [self.claim]
         allowed(claims, operation, path, self.now_s())
+
+    async def note(self, action: str, path: str) -> None:
+        """Write a line into the log of changes, for what changes no row itself."""
+        audit = AuditEntry(self.who, action, path)
+        await self.host.run(lambda own, turn: audit.note(own, turn, 1))
 
     # -- answers -----------------------------------------------------------------------
 

@@ -9,7 +9,8 @@ SELECT id FROM lock WHERE id IN (SELECT value FROM json_each(?));
 -- name: sessions_after
 -- Sessions of a container with messages, a lock or a state, in order of name.
 SELECT
-    wanted.name, coalesce(active, 0), coalesce(messages, 0), until_ms, length(state)
+    wanted.name, coalesce(active, 0), coalesce(messages, 0), until_ms, nonce,
+    length(state)
 FROM (
     SELECT name FROM session WHERE container = :container AND name > :after
     UNION
