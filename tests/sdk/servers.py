@@ -4,7 +4,8 @@ Owns the command line, the ready line and the end of the process. A test talks t
 only through sockets. Knows nothing about clients or about which entities a test wants.
 
 With TWINBUS_TEST_SHARDS=4 in the environment, all servers of this folder have four
-shards: clients must see no difference.
+shards; with TWINBUS_TEST_DATABASE=URL they keep their namespaces in that PostgreSQL.
+Clients must see no difference.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ _STOP_SECONDS_MAX = 20
 
 
 def shard_options() -> list[str]:
-    """Options for as many shards as the environment asks for."""
+    """Options for the shards or the database that the environment asks for."""
     count = os.environ.get("TWINBUS_TEST_SHARDS", "")
-    return ["--shards", count] if count else []
+    database = os.environ.get("TWINBUS_TEST_DATABASE", "")
+    shards = ["--shards", count] if count else []
+    return [*shards, "--database", database] if database else shards
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ line: the same is seen with any number of shards.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -71,10 +71,10 @@ _SETTINGS: dict[str, tuple[str, Callable[[str], Any]]] = {
 class Story:
     """A namespace with actors, moved by the lines of a story."""
 
-    def __init__(self, shards: int = 1) -> None:
+    def __init__(self, shards: int = 1, stores: Sequence[Store] = ()) -> None:
         self.shards = Shards()
-        for number in range(shards):
-            store = open_store(None, shard=number)
+        in_memory = [open_store(None, shard=number) for number in range(shards)]
+        for store in stores or in_memory:
             Namespace("story", store, shards=self.shards, new_id=self._next_id)
         self.clock = ManualClock(_START_MS)
         self.locks: dict[tuple[str, str], Lock] = {}

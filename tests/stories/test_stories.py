@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.postgres import shared_server
+from tests.store.test_postgres import Shared
 from tests.stories.runner import FOLDER, Story, stories
 
 
@@ -13,6 +15,22 @@ from tests.stories.runner import FOLDER, Story, stories
 @pytest.mark.parametrize("path", stories(), ids=lambda path: path.stem)
 def test_story(path: Path, shards: int) -> None:
     play(path, Story(shards))
+
+
+@pytest.fixture(scope="module")
+def database() -> Shared:
+    return Shared(shared_server().new_database())
+
+
+@pytest.mark.parametrize("path", stories(), ids=lambda path: path.stem)
+def test_story_on_postgres(path: Path, database: Shared) -> None:
+    database.node().close()
+    database.empty()
+    store = database.node()
+
+    play(path, Story(stores=[store]))
+
+    store.close()
 
 
 def play(path: Path, story: Story) -> None:

@@ -9,10 +9,14 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from twinbus import limits
 from twinbus.core.sas import Secret
 from twinbus.errors import ConfigError
+
+if TYPE_CHECKING:
+    from twinbus.store.opening import DatabaseUrl
 
 DEV_KEY_VARIABLE = "TWINBUS_KEY"
 # What a key is made of, so that it fits into a connection string.
@@ -31,6 +35,13 @@ def dev_key() -> Secret | None:
             f"and has {len(text)} characters. Make one: openssl rand -base64 32"
         )
     return Secret(text)
+
+
+def database_url(given: str) -> DatabaseUrl:
+    """The database that an option stands for, which may have a password."""
+    from twinbus.store.opening import DatabaseUrl
+
+    return DatabaseUrl(read_secret(given).reveal())
 
 
 def read_secret(given: str) -> Secret:
@@ -57,5 +68,5 @@ def _from_file(file: Path) -> str:
     except OSError as error:
         raise ConfigError(f"{file} cannot be read ({error.strerror}).") from error
     if not text.strip():
-        raise ConfigError(f"{file} is empty. Write the connection string into it.")
+        raise ConfigError(f"{file} is empty. Write the secret into it.")
     return text.strip()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from twinbus.core.sas import Secret
 from twinbus.errors import ConfigError
@@ -33,6 +34,10 @@ def open_store(
     return SqliteStore.open(folder, reserve_bytes=reserve_bytes, new_nonce=new_nonce)
 
 
+if TYPE_CHECKING:
+    from twinbus.store.postgres.database import Database
+
+
 class DatabaseUrl(Secret):
     """Where a database is that several nodes share; it may have a password."""
 
@@ -42,15 +47,25 @@ def open_shared(url: DatabaseUrl, namespace: str, shard: int = 0) -> Store:
 
     `ConfigError` says why the database cannot be used.
     """
+    database = _database(url, namespace, shard)
+    from twinbus.store.postgres.store import PostgresStore
+
+    return PostgresStore.open(database, partial(random_nonce, shard))
+
+
+def read_shared_setting(url: DatabaseUrl, namespace: str, name: str) -> str | None:
+    """A setting of a namespace in a database; `ConfigError` if it is not there."""
+    return _database(url, namespace, 0).read_setting(name)
+
+
+def _database(url: DatabaseUrl, namespace: str, shard: int) -> Database:
     try:
         from twinbus.store.postgres.database import Database
-        from twinbus.store.postgres.store import PostgresStore
     except ImportError:
         raise ConfigError(
             "--database needs the driver of PostgreSQL: pip install 'twinbus[postgres]'"
         ) from None
-    database = Database(url.reveal(), namespace, shard)
-    return PostgresStore.open(database, partial(random_nonce, shard))
+    return Database(url.reveal(), namespace, shard)
 
 
 def find_stores(data: Path) -> list[Path]:
@@ -67,4 +82,5 @@ __all__ = [
     "open_store",
     "random_nonce",
     "read_setting",
+    "read_shared_setting",
 ]

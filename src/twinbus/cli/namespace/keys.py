@@ -26,7 +26,7 @@ from twinbus.cli.offline import (
 )
 from twinbus.cli.output import Json, show, show_all
 from twinbus.cli.remote import CaFile, Remote, Running, Url, reach
-from twinbus.cli.secret import dev_key
+from twinbus.cli.secret import database_url, dev_key
 from twinbus.core.sas import DEV_KEY_NAME, Secret
 from twinbus.errors import ConfigError
 from twinbus.server.setup.served_at import ServedAt
@@ -71,6 +71,13 @@ HostName = Annotated[
         callback=_check_host,
         help="How clients reach the server: HOST or HOST:PORT; otherwise as it was "
         "served last.",
+    ),
+]
+
+KeysDatabase = Annotated[
+    str | None,
+    typer.Option(
+        "--database", metavar="URL", help="The database that `serve` was given."
     ),
 ]
 
@@ -151,6 +158,7 @@ def show_one(
     host: HostName = None,
     data: Data = DATA,
     namespace: NamespaceName = None,
+    database: KeysDatabase = None,
     string: String = False,
     as_json: Json = False,
 ) -> None:
@@ -159,11 +167,17 @@ def show_one(
 
     if string and as_json:
         raise ConfigError("Give --string or --json, not both.")
-    folder = namespace_folder(data, namespace)
-    rules = keys.read_rules(folder)
-    served_at = _at_folder(folder, host)
-    if served_at.dev and (key := dev_key()) is not None:
-        rules = keys.with_dev_key(rules, key)
+    if database is not None:
+        if namespace is None:
+            raise ConfigError("Say which namespace of the database: --namespace NAME.")
+        rules = keys.read_shared_rules(database_url(database), namespace)
+        served_at = _at_host(ServedAt(), host)
+    else:
+        folder = namespace_folder(data, namespace)
+        rules = keys.read_rules(folder)
+        served_at = _at_folder(folder, host)
+        if served_at.dev and (key := dev_key()) is not None:
+            rules = keys.with_dev_key(rules, key)
     shown = _shown(keys.find_rule(rules, name), served_at)
     if string:
         print(shown["connection_string"])

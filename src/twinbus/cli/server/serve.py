@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from twinbus import limits
-from twinbus.cli.secret import dev_key
+from twinbus.cli.secret import database_url, dev_key
 from twinbus.cli.server.logs import log_to_stderr
 from twinbus.core.tier import NamespaceTier
 from twinbus.errors import ConfigError
@@ -139,6 +139,15 @@ MemoryLimit = Annotated[
         "Otherwise 80 % of what the container or machine has.",
     ),
 ]
+DatabaseOption = Annotated[
+    str | None,
+    typer.Option(
+        "--database",
+        metavar="URL",
+        help="Keep the namespaces in PostgreSQL, which several servers may share: "
+        "postgresql://USER:PASSWORD@HOST/NAME, @FILE or env:NAME.",
+    ),
+]
 Reserve = Annotated[
     int | None,
     typer.Option(
@@ -230,6 +239,7 @@ class ServeOptions:
     dev_key: Secret | None = None
     # As `Thresholds` takes them.
     throttle: tuple[Any, ...] = (None, limits.THROTTLE_PENDING_BYTES, None, None)
+    database: str | None = None
     reserve: int | None = None
     shards: int | None = None
     tier: NamespaceTier | None = None
@@ -261,6 +271,7 @@ def serve(
     throttle_pending: ThrottlePending = limits.THROTTLE_PENDING_BYTES,
     throttle_lag: ThrottleLag = None,
     memory_limit: MemoryLimit = None,
+    database: DatabaseOption = None,
     reserve: Reserve = None,
     shards: Shards = None,
     tier: TierOption = None,
@@ -277,7 +288,7 @@ def serve(
 ) -> None:
     """Run namespaces until SIGTERM or SIGINT.
 
-    Prints one JSON line when it is ready. A supervisor restarts it when it fails.
+    Prints a JSON line when ready. A supervisor restarts the server when it fails.
     """
     del no_supervisor  # `main.py` has looked at it: this is the server.
     given = ServeOptions(
@@ -293,6 +304,7 @@ def serve(
         tls_hosts=tls_host or [],
         message_rate=message_rate,
         throttle=(throttle_commit, throttle_pending, throttle_lag, memory_limit),
+        database=database,
         reserve=reserve,
         shards=shards,
         tier=tier,
@@ -352,11 +364,7 @@ def options_from(given: ServeOptions) -> ServerOptions:
         )
     if len(given.certificates) != len(given.private_keys):
         raise ConfigError("Give one --private-key for each --certificate.")
-    if given.shards is not None and not 1 <= given.shards <= limits.SHARDS_MAX:
-        raise ConfigError(
-            f"--shards {given.shards} is not possible. A namespace has 1 to "
-            f"{limits.SHARDS_MAX}."
-        )
+    _check_shards(given)
     defaults = DEV_PORTS if given.dev else TLS_PORTS
     asked = {kind: port for kind, port in given.ports.items() if port is not None}
     # Any port without --dev says what is wanted; the defaults are for those who do not.
@@ -381,6 +389,7 @@ def options_from(given: ServeOptions) -> ServerOptions:
         message_rate=given.message_rate,
         throttle=_thresholds(given),
         reserve_bytes=reserve_bytes,
+        database=None if given.database is None else database_url(given.database),
         shards=given.shards,
         tier=given.tier,
         faults=given.faults,
@@ -388,6 +397,19 @@ def options_from(given: ServeOptions) -> ServerOptions:
         ledger=_ledger(given, namespaces),
         jwt=_jwt(given),
     )
+
+
+def _check_shards(given: ServeOptions) -> None:
+    if given.shards is not None and not 1 <= given.shards <= limits.SHARDS_MAX:
+        raise ConfigError(
+            f"--shards {given.shards} is not possible. A namespace has 1 to "
+            f"{limits.SHARDS_MAX}."
+        )
+    if given.database is not None and (given.shards or 1) > 1:
+        raise ConfigError(
+            "--shards is for namespaces in --data: in a --database a namespace has one "
+            "shard. Leave --shards out."
+        )
 
 
 def _ledger_asked(folder: Path | None, none: bool) -> Path | Literal[False] | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -45,7 +46,7 @@ def compose(remains: Remains) -> dict[str, Any]:
         "gathered_seconds": round(remains.gathered_seconds, 3),
         "missing": missing,
         "versions": _versions(),
-        "command": remains.command,
+        "command": [_without_password(word) for word in remains.command],
         "ports": remains.ports,
         "stacks": remains.stacks.decode("utf-8", "replace").splitlines(),
         "metrics": vitals,
@@ -53,6 +54,12 @@ def compose(remains: Remains) -> dict[str, Any]:
         "limits": {key: each for key, each in vars(limits).items() if key.isupper()},
         "log": [_event(record) for record in remains.log],
     }
+
+
+def _without_password(word: str) -> str:
+    """A word of the command line; the URL of a database may have a password."""
+    word = re.sub(r"(://[^:/@]*):.*@", r"\1:***@", word)
+    return re.sub(r"(password=)\S+", r"\1***", word)
 
 
 def _event(record: bytes) -> Any:

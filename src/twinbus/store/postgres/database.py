@@ -8,8 +8,8 @@ shows the password of a URL. Knows nothing of messages.
 
 from __future__ import annotations
 
-import contextlib
 import logging
+import threading
 import time
 from typing import Any, TypeAlias
 
@@ -144,6 +144,21 @@ class Database:
             raise
         return connection
 
+    def read_setting(self, name: str) -> str | None:
+        """One setting of the shard, also while servers have it; makes nothing."""
+        try:
+            with self.connect() as connection:
+                if not self._version(connection):
+                    raise ConfigError(
+                        f"There is no namespace {self.namespace} in {self.where}. "
+                        "Check --database and --namespace; `twinbus serve` makes one."
+                    )
+                query = load("postgres", "entities")["setting"].encode()
+                row = connection.execute(query, (name,)).fetchone()
+        except psycopg.Error as error:
+            raise ConfigError(self._refusal(error)) from None
+        return None if row is None else str(row[0])
+
     def _refusal(self, error: psycopg.Error) -> str:
         """Say in one line why the database cannot be used."""
         text = _one_line(error)
@@ -193,16 +208,20 @@ class Database:
         names = self.standby_names(connection)
         if not names:
             return
-        unsynced: list[str] = []
-        connection.add_notice_handler(lambda note: unsynced.append(str(note)))
-        wait_ms = round(limits.PG_STANDBY_SECONDS * 1000)
+        unsynced: list[str | None] = []
+
+        def note(found: psycopg.errors.Diagnostic) -> None:
+            unsynced.append(found.source_function)
+
+        connection.add_notice_handler(note)
+        # No setting of PostgreSQL ends this wait.
+        timer = threading.Timer(limits.PG_STANDBY_SECONDS, connection.cancel)
+        timer.start()
         try:
-            connection.execute(f"SET statement_timeout = {wait_ms}")
-            with contextlib.suppress(psycopg.errors.QueryCanceled):
-                connection.execute(load("postgres", "turns")["sync"])
-            connection.execute("RESET statement_timeout")
+            connection.execute(load("postgres", "turns")["sync"].encode())
         finally:
-            connection._notice_handlers.clear()
+            timer.cancel()
+            connection.remove_notice_handler(note)
         if unsynced:
             raise ConfigError(
                 f"No standby has confirmed a write of {self.where} within "

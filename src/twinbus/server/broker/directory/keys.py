@@ -20,6 +20,7 @@ from twinbus.core.rights import AuthorizationRule, Right, check_rules, dated
 from twinbus.core.sas import DEV_KEY_NAME, DEV_KEY_TEXT, Secret, key_from
 from twinbus.errors import ArgumentError, ConfigError, EntityExists, EntityNotFound
 from twinbus.store.base import Store
+from twinbus.store.opening import DatabaseUrl, read_shared_setting
 from twinbus.store.shards import read_copied
 
 # The rule that every namespace is born with; the real service uses the same name.
@@ -142,6 +143,11 @@ def with_dev_key(
         else rule
         for rule in rules
     ]
+
+
+def read_shared_rules(url: DatabaseUrl, namespace: str) -> list[AuthorizationRule]:
+    """The rules of a namespace in a database, also while servers have it."""
+    return _parse(read_shared_setting(url, namespace, SETTING))
 
 
 def read_rules(folder: Path) -> list[AuthorizationRule]:

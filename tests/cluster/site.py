@@ -1,0 +1,71 @@
+"""A namespace on several nodes, each a process, with one PostgreSQL.
+
+Owns the start and the end of the nodes. They have the same entities and a database of
+their own on a server that may be shared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from azure.servicebus import ServiceBusClient
+from azure.servicebus.management import ServiceBusAdministrationClient
+
+from twinbus.testing.server_process import ServerProcess
+
+
+class Cluster:
+    """Nodes that serve one namespace."""
+
+    def __init__(self, nodes: list[ServerProcess], url: str) -> None:
+        self.nodes = nodes
+        self.url = url
+        self._stack = contextlib.ExitStack()
+
+    def client(self, node: int) -> ServiceBusClient:
+        """The official client, connected to one node."""
+        text = self.nodes[node].connection_string
+        client = ServiceBusClient.from_connection_string(text, retry_total=0)
+        return self._stack.enter_context(client)
+
+    def admin(self, node: int) -> ServiceBusAdministrationClient:
+        """The official administration client, connected to one node."""
+        text = self.nodes[node].admin_connection_string
+        client = ServiceBusAdministrationClient.from_connection_string(
+            text, connection_verify=self.nodes[node].ca_file
+        )
+        return self._stack.enter_context(client)
+
+    def health(self, node: int) -> dict[str, Any]:
+        """What a node says of itself."""
+        port = self.nodes[node].ports["http"]
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health") as answer:
+            found: dict[str, Any] = json.loads(answer.read())
+            return found
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+@contextlib.contextmanager
+def cluster(
+    folder: Path, url: str, entities: Mapping[str, Any], count: int = 3
+) -> Iterator[Cluster]:
+    """Run nodes until the block ends; fails if one of them has met a defect."""
+    options = ["--database", url]
+    with contextlib.ExitStack() as stack:
+        nodes = []
+        for number in range(count):
+            node = ServerProcess(folder / str(number), entities, options=options)
+            nodes.append(stack.enter_context(node))
+        site = Cluster(nodes, url)
+        stack.callback(site.close)
+        yield site
+    for node in nodes:
+        said = node.log.read_text()
+        assert "Traceback" not in said, said
