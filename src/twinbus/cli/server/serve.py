@@ -286,10 +286,7 @@ def serve(
     log_level: LogLevel = "info",
     log_format: LogFormat = "text",
 ) -> None:
-    """Run namespaces until SIGTERM or SIGINT.
-
-    Prints a JSON line when ready. A supervisor restarts the server when it fails.
-    """
+    """Run namespaces until SIGTERM or SIGINT. Prints a JSON line when ready."""
     del no_supervisor  # `main.py` has looked at it: this is the server.
     given = ServeOptions(
         names=namespace or [],
