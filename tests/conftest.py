@@ -16,9 +16,11 @@ from tests.forgotten_sockets import (
     forgive_forgotten_sockets,
     name_the_tests_of_transports,
 )
+from tests.prompt_client import look_more_often
 
 forgive_forgotten_sockets()
 name_the_tests_of_transports()
+look_more_often()
 
 # A suite that passes once must pass again, so examples come from a fixed seed, and a
 # noisy machine must not fail a test for being slow. `make fuzz` is where luck helps.
