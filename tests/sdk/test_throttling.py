@@ -31,7 +31,8 @@ SLOW_SECONDS = 0.6
 OPTIONS = ("--faults", "--throttle-commit", "0.3")
 LARGE = "x" * 200_000
 QUEUES = [{"name": "flooder"}, {"name": "neighbour"}]
-BUSY_SECONDS = 10
+# What a client waits that was denied: long enough for the level to be left.
+RETRY_SECONDS = 3
 # So many make the flooder remembered for longer than the rest of a test takes.
 DENIED = 30
 
@@ -122,7 +123,7 @@ def is_denied(sender: Any, message: ServiceBusMessage) -> bool:
     return True
 
 
-@pytest.fixture(params=[1, 4])
+@pytest.fixture(params=[1, pytest.param(4, marks=pytest.mark.campaign)])
 def shop(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Shop]:
     entities = {"queues": QUEUES, "shards": request.param}
     if request.param == 4:
@@ -175,13 +176,13 @@ def test_the_flooder_is_denied_and_its_neighbour_is_served(shop: Shop) -> None:
         assert shop.denied("neighbour") == 0
 
 
-def test_a_denied_send_waits_ten_seconds_and_is_accepted(tmp_path: Path) -> None:
+def test_a_denied_send_is_accepted_when_it_is_tried_again_later(tmp_path: Path) -> None:
     with ServerProcess(tmp_path, {"queues": QUEUES}, options=OPTIONS) as server:
         shop = Shop(server)
         patient = {
             "retry_mode": "fixed",
-            "retry_backoff_factor": BUSY_SECONDS,
-            "retry_total": 3,
+            "retry_backoff_factor": RETRY_SECONDS,
+            "retry_total": 10,
         }
 
         def send() -> float:
@@ -199,7 +200,7 @@ def test_a_denied_send_waits_ten_seconds_and_is_accepted(tmp_path: Path) -> None
             until(lambda: shop.denied("flooder") > before)
             shop.mend()
 
-            assert sending.result() >= BUSY_SECONDS
+            assert sending.result() >= RETRY_SECONDS
 
 
 def test_a_partitioned_queue_goes_round_the_shard_that_is_throttled(

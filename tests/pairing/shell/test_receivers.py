@@ -79,7 +79,7 @@ def test_blocking_receivers_reach_the_server_of_the_senders(
         string, options = arguments(server, way)
         made = twinbus.MessagingFactory.from_connection_string(string, **options)
         with made as factory, factory.get_queue_receiver(QUEUE) as receiver:
-            (message,) = receiver.receive_messages(2, max_wait_time=5)
+            (message,) = receiver.receive_messages(1, max_wait_time=5)
             receiver.complete_message(message)
             received.append(str(message))
 
@@ -109,7 +109,7 @@ async def test_async_receivers_reach_the_server_of_the_senders(
             factory_of(string, **options) as factory,
             factory.get_subscription_receiver(TOPIC, SUBSCRIPTION) as receiver,
         ):
-            (message,) = await receiver.receive_messages(2, max_wait_time=5)
+            (message,) = await receiver.receive_messages(1, max_wait_time=5)
             await receiver.complete_message(message)
             received.append(str(message))
 
@@ -133,7 +133,7 @@ async def test_receivers_keep_the_port_of_a_host_name_with_a_credential(
         factory.get_queue_receiver(QUEUE) as receiver,
     ):
         await sender.send_messages(ServiceBusMessage(text))
-        (message,) = await receiver.receive_messages(2, max_wait_time=5)
+        (message,) = await receiver.receive_messages(1, max_wait_time=5)
         await receiver.complete_message(message)
 
     assert str(message) == text
