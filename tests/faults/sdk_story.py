@@ -194,9 +194,9 @@ class Actor:
         else:
             self.recorder.finish(event)
 
-    def lose(self) -> None:
+    def lose(self, closing: Event | None = None) -> None:
         """The link was closed, by us or by the server's death."""
-        event = self.start("detach", "", link=self.link)
+        event = closing or self.start("detach", "", link=self.link)
         self.recorder.finish(event)
         self.links += 1
 
@@ -209,6 +209,7 @@ class Actor:
         receiver = client.get_queue_receiver(
             "grouped", session_id=name, max_wait_time=seconds
         )
+        closing: Event | None = None
         try:
             with receiver:
                 held = receiver.session
@@ -219,8 +220,10 @@ class Actor:
                     lock_until=until.timestamp() * 1000 if until else 0,
                 )
                 yield receiver
+                # Another receiver may have the session before this one is closed.
+                closing = self.start("detach", "", link=self.link)
         finally:
-            self.lose()
+            self.lose(closing)
 
 
 def _mode_of(receiver: ServiceBusReceiver) -> str:
@@ -246,9 +249,15 @@ class Story:
     """The clients. They stop when all is sent and taken, or when the server dies."""
 
     def __init__(
-        self, connection_string: str, recorder: Recorder, messages: int
+        self,
+        connection_string: str,
+        recorder: Recorder,
+        messages: int,
+        suffix: str = "",
     ) -> None:
         self.connection_string = connection_string
+        # Tells the clients of several stories apart.
+        self.suffix = suffix
         self.recorder = recorder
         self.messages = messages
         self.broken = threading.Event()
@@ -282,7 +291,7 @@ class Story:
         act: Callable[[Actor, ServiceBusClient], None],
         errors: list[BaseException],
     ) -> None:
-        actor = Actor(name, self.recorder)
+        actor = Actor(f"{name}{self.suffix}", self.recorder)
         try:
             with connect(self.connection_string) as client:
                 act(actor, client)
