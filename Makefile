@@ -65,6 +65,7 @@ test-tools: | system
 	command -v faketime >/dev/null || missing="$$missing faketime"; \
 	command -v node >/dev/null || missing="$$missing nodejs"; \
 	command -v npm >/dev/null || missing="$$missing npm"; \
+	command -v chromium >/dev/null || missing="$$missing chromium"; \
 	ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || \
 		missing="$$missing postgresql"; \
 	$(PYTHON) -c 'import ctypes; ctypes.CDLL("libqpid-proton.so.11")' 2>/dev/null || \

@@ -45,6 +45,7 @@ LONG_FILES = (
     "pairing/real/test_outbox.py",
     "sdk/test_supervised.py",
     "sdk/test_throttling.py",
+    "console/test_browser.py",
     "cli/test_syphon.py",
     "cli/test_two_servers.py",
     "cost/test_report_command.py",

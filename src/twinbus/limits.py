@@ -1083,8 +1083,17 @@ CONSOLE_JOBS_KEPT = 50
 CONSOLE_IMPORT_BYTES_MAX = 32 * 1024 * 1024
 # Imports that did not come to their end, of which the next line is remembered.
 CONSOLE_IMPORTS_KEPT = 20
+# Reports of clients that are looked at, and entities whose states are drawn.
+CONSOLE_EVENTS_MAX = 2_000
+CONSOLE_LANES_MAX = 20
 # Entries of the log of changes that each shard keeps.
 CONSOLE_AUDIT_MAX = 500
+
+# Events of a pair that wait to be reported to its secondary, how long each may take,
+# and how many days they are kept there. What is more is dropped.
+REPORTS_WAITING_MAX = 100
+REPORT_SECONDS_MAX = 30.0
+REPORT_DAYS = 7
 
 # -- the tools for tests -----------------------------------------------------------
 

@@ -58,6 +58,8 @@ class SendAvailabilityKeywords(TypedDict, total=False):
     classifier: Classifier | None
     # How to ask whether an entity is back: None lets the service's word decide.
     probe: Literal["link", "ping"] | None
+    # Report events to the secondary, for its console.
+    report_events: bool
     # What the syphon does with a time to live: the time in the backlog counts, or not.
     ttl: Literal["remaining", "restart"]
 
@@ -70,6 +72,7 @@ _DEFAULTS: SendAvailabilityKeywords = {
     "on_event": None,
     "classifier": None,
     "probe": None,
+    "report_events": False,
     "ttl": "remaining",
 }
 
@@ -163,6 +166,7 @@ class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
         self.on_event = _callable("on_event", values["on_event"])
         self.classifier = _callable("classifier", values["classifier"])
         self.probe = _choice("probe", values["probe"], (None, *PROBES))
+        self.report_events = _flag("report_events", values["report_events"])
         self.ttl = _choice("ttl", values["ttl"], TTL_RULES)
 
     @property

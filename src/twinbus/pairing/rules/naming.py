@@ -34,6 +34,12 @@ BACKLOG_QUEUE_PROPERTIES: MappingProxyType[str, Any] = MappingProxyType(
     }
 )
 
+# The queue for what clients report, and how long it keeps that.
+_EVENTS = "x-twinbus-events"
+EVENT_QUEUE_PROPERTIES: MappingProxyType[str, Any] = MappingProxyType(
+    {"default_message_time_to_live": timedelta(days=limits.REPORT_DAYS)}
+)
+
 # An index as we write it: no sign, no leading zero, no digits of other scripts.
 _INDEX = re.compile(r"0|[1-9][0-9]*")
 
@@ -61,6 +67,11 @@ def _is_address(host: str) -> bool:
 def backlog_path(primary: str, index: int) -> str:
     """The path of one backlog queue."""
     return f"{primary}/{MIDDLE}/{index}"
+
+
+def events_path(primary: str) -> str:
+    """The path of the queue to which clients report their events."""
+    return f"{primary}/{_EVENTS}"
 
 
 def backlog_index(path: str, primary: str) -> int | None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import AsyncIterable, Awaitable, Callable
+from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 from azure.core.exceptions import HttpResponseError
@@ -27,7 +27,9 @@ from twinbus.pairing.events import EventKind, PairingEvent
 from twinbus.pairing.rules.classification import Failure, kind_of
 from twinbus.pairing.rules.naming import (
     BACKLOG_QUEUE_PROPERTIES,
+    EVENT_QUEUE_PROPERTIES,
     backlog_path,
+    events_path,
     found_indexes,
 )
 from twinbus.pairing.rules.policy import EntityState
@@ -121,12 +123,26 @@ class BacklogQueues:
             await asyncio.sleep(limits.QUEUE_TRY_PAUSE_SECONDS)
         return None
 
-    async def _create(self, path: str) -> None:
+    async def ensure_events(self) -> bool:
+        """Find or make the queue for reports; the pair works without it, too."""
+        path = events_path(self._label)
+        try:
+            if path.lower() not in {name.lower() for name in await self._names()}:
+                await self._create(path, EVENT_QUEUE_PROPERTIES)
+        except Exception as error:  # noqa: BLE001
+            if type(error).__name__ != "ResourceExistsError":
+                _LOGGER.warning("Events are not reported, no %s: %s", path, error)
+                return False
+        return True
+
+    async def _create(
+        self, path: str, properties: Mapping[str, Any] = BACKLOG_QUEUE_PROPERTIES
+    ) -> None:
         create = self._manager.create_queue
         if inspect.iscoroutinefunction(create):
-            await create(path, **BACKLOG_QUEUE_PROPERTIES)
+            await create(path, **properties)
             return
-        made = await asyncio.to_thread(create, path, **BACKLOG_QUEUE_PROPERTIES)
+        made = await asyncio.to_thread(create, path, **properties)
         if inspect.isawaitable(made):
             await made
 

@@ -14,9 +14,11 @@ from collections.abc import Callable
 
 from twinbus.pairing.errors import NoBacklogQueue
 from twinbus.pairing.events import EventKind, PairingEvent
+from twinbus.pairing.rules.naming import events_path
 from twinbus.pairing.rules.retry import QUEUE_BACKOFF, is_transient
 from twinbus.pairing.shell.backlog_queues import BacklogQueues, missing_event
 from twinbus.pairing.shell.pair import Pair
+from twinbus.pairing.shell.reporting import EventReporter
 
 
 class Joining:
@@ -39,6 +41,10 @@ class Joining:
         usable = await self._queues.ensure(asked, self._missing)
         self._pair.add_queues(usable)
         await self._pair.open_backlog()
+        if self._pair.options.report_events and await self._queues.ensure_events():
+            path = events_path(self._pair.label)
+            sender = self._pair.secondary.sender(path)
+            self._pair.telling.reporter = EventReporter(sender)
         self._joined()
 
     async def join_or_go_on(self, within_seconds: float) -> None:

@@ -27,6 +27,7 @@ from twinbus.pairing.events import PairingEvent
 if TYPE_CHECKING:
     from twinbus.pairing.shell.counting import FactoryLedger
     from twinbus.pairing.shell.pair import Pair
+    from twinbus.pairing.shell.reporting import EventReporter
 
 EVENTS = Counter(
     "twinbus_pairing_events",
@@ -157,6 +158,8 @@ class Telling:
         self._ended = False
         # Where events are kept; None without a ledger.
         self.ledger: FactoryLedger | None = None
+        # Sends events to the secondary; None if they are not reported.
+        self.reporter: EventReporter | None = None
 
     def tell(self, event: PairingEvent) -> None:
         """An event has happened."""
@@ -164,6 +167,8 @@ class Telling:
         _LOGGER.log(logging.getLevelNamesMapping()[event.level], "%s", event.text)
         if self.ledger is not None:
             self.ledger.tell(event)
+        if self.reporter is not None:
+            self.reporter.tell(event)
         for listener in self._listeners:
             listener.put(event)
         if self._callback is not None:

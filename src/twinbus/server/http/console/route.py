@@ -31,6 +31,7 @@ from twinbus.server.http.console import (
     message,
     operations,
     overview,
+    pair,
     sending,
     session,
     settings,
@@ -103,6 +104,7 @@ PAGES: dict[str, ConsolePage] = {
     "settings": ConsolePage(settings.show, settings.change),
     "rules": ConsolePage(settings.rules, settings.put_rule),
     "rules/delete": ConsolePage(post=settings.delete_rule),
+    "pair": ConsolePage(pair.show),
     "connections": ConsolePage(connections.show),
     "connections/close": ConsolePage(post=connections.close),
     "access": ConsolePage(access.show, access.change),
@@ -120,6 +122,7 @@ PAGES: dict[str, ConsolePage] = {
 # Pages in the navigation, and what a visitor needs the right to do.
 NAVIGATION: list[tuple[str, str, Operation | None]] = [
     ("", "Overview", None),
+    ("pair", "Pair", Operation.READ_NAMESPACE),
     ("connections", "Connections", Operation.READ_NAMESPACE),
     ("access", "Access", Operation.READ_RULES),
     ("faults", "Faults", Operation.REHEARSE_FAULTS),
@@ -177,6 +180,7 @@ class Console:
             for page, label, operation in NAVIGATION
             if operation is None or visit.may(operation)
             if page != "faults" or visit.host.faults is not None
+            if page != "pair" or pair.primaries(visit.host)
         ]
 
     async def _respond(self, request: Request) -> Response:

@@ -46,6 +46,8 @@ _FIXED = {"requires_session", "requires_duplicate_detection", "enable_partitioni
 # Kept and given back, and of no effect.
 _FIXED |= {"enable_batched_operations", "support_ordering", "enable_express"}
 _FIXED |= {"filtering_messages_before_publishing", "enable_subscription_partitioning"}
+# Durations that need not end.
+_ENDLESS = {"default_message_time_to_live_ms", "auto_delete_on_idle_ms"}
 _FORWARDS = ("forward_to", "forward_dead_lettered_messages_to")
 
 
@@ -69,6 +71,7 @@ def _fields(description: Description) -> list[dict[str, Any]]:
             "kind": kind,
             "value": _shown(name, value),
             "is_fixed": name in _FIXED,
+            "is_endless": name in _ENDLESS,
         }
         for name, value, kind in _settings(description)
     ]
