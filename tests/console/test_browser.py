@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from azure.servicebus import ServiceBusMessage
 from playwright.sync_api import Browser, expect
 
 from tests.console.browser import Scheme, chromium, sign_in, tab
+from tests.console.pictures import FOLDER, PICTURES
 from tests.console.site import RULES, ConsoleSite
 from twinbus.testing.server_process import ServerProcess
 
@@ -257,6 +259,16 @@ def test_a_file_is_imported_in_the_browser(
         expect(page.get_by_text("Done: 2 imported.")).to_be_visible()
         opened.check()
     assert shown.received(queue) == ["one", "two"]
+
+
+def test_the_guide_has_the_pictures_that_are_taken() -> None:
+    guide = (FOLDER.parent / "console.md").read_text()
+
+    assert re.findall(r"\(pictures/(console-[\w-]+)\.png\)", guide) == sorted(
+        PICTURES, key=guide.index
+    )
+    for name in PICTURES:
+        assert (FOLDER / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_signing_out_leads_to_the_sign_in(shown: ConsoleSite, browser: Browser) -> None:
