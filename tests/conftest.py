@@ -79,12 +79,19 @@ SPARK_FILES = (
     "cost/test_report_campaign.py",
     "cost/test_planted_secrets.py",
 )
+# A test that is ended in a call of Spark's takes the session with it, and with that all
+# that come after.
+SPARK_SECONDS_MAX = 600
 _PLACES = {FOLDER / name: place for place, name in enumerate(LONG_FILES)}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files come first; all others, and tests in a file, keep their order."""
     items.sort(key=lambda item: _PLACES.get(item.path, len(LONG_FILES)))
+    on_spark = {FOLDER / name for name in SPARK_FILES}
+    for item in items:
+        if item.path in on_spark and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(SPARK_SECONDS_MAX))
 
 
 @pytest.hookimpl(optionalhook=True)
