@@ -112,7 +112,12 @@ def browser() -> Iterator[Browser]:
 
 @pytest.mark.parametrize(
     ("width", "scheme"),
-    [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")],
+    [
+        (1280, "light"),
+        (390, "dark"),
+        pytest.param(1280, "dark", marks=pytest.mark.campaign),
+        pytest.param(390, "light", marks=pytest.mark.campaign),
+    ],
 )
 def test_every_screen_is_accessible_and_inert(
     shown: ConsoleSite, browser: Browser, width: int, scheme: Scheme
