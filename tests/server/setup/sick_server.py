@@ -4,6 +4,7 @@ python -m tests.server.setup.sick_server ARGUMENTS...
 
 SIGUSR1 stalls the event loop of the server for ever. The environment says more:
 
+    SICK_VITALS     ... but first, what it measures is put down so often
     SICK_CRASH      the server ends with this exit code as soon as it is ready
     SICK_SEND       sends to this queue fail with an error that quotes the message
     SICK_TURN       turns with commands fail as a whole
@@ -37,12 +38,26 @@ def stalled_for_ever() -> None:
 class SickSupervised(Supervised):
     """Falls sick once it has said that it is ready."""
 
+    _vitals_left = 0
+
     def tell_ready(self, *said: Any) -> None:
-        self._loop.add_signal_handler(signal.SIGUSR1, stalled_for_ever)
+        self._loop.add_signal_handler(signal.SIGUSR1, self._stall)
         super().tell_ready(*said)
         code = os.environ.get("SICK_CRASH")
         if code:
             self._loop.call_later(0, os._exit, int(code))
+
+    def _stall(self) -> None:
+        self._vitals_left = int(os.environ.get("SICK_VITALS", "0"))
+        if not self._vitals_left:
+            stalled_for_ever()
+
+    def _put_vitals(self) -> None:
+        super()._put_vitals()
+        if self._vitals_left:
+            self._vitals_left -= 1
+            if not self._vitals_left:
+                stalled_for_ever()
 
 
 def quote_messages(queue: str) -> None:

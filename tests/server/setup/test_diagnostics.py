@@ -47,7 +47,9 @@ def remains(number: int = 0, **changes: Any) -> Remains:
 def test_a_stall_leaves_everything_that_is_known(tmp_path: Path) -> None:
     options = configured(tmp_path, "orders")
     quick = {"VITALS_SECONDS": 0.05}
-    with supervised(tmp_path, options, limits=quick) as site:
+    # Counts are read after one time and put down the next time.
+    often = {"SICK_VITALS": "3"}
+    with supervised(tmp_path, options, often, quick) as site:
         send(site, "orders", ServiceBusMessage("one"), ServiceBusMessage("two"))
         site.stall()
         bundle = site.wait_for_bundle()
