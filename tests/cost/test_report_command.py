@@ -12,6 +12,7 @@ import pytest
 
 from tests.cli.run import run_main
 from tests.cost.ledgers import DAY, row, write
+from tests.spark.conftest import SETTINGS
 
 
 @pytest.mark.parametrize(
@@ -57,7 +58,10 @@ def test_a_report_with_a_bad_file_has_the_rest_and_exit_code_2(tmp_path: Path) -
     bad.write_bytes(b"PAR1")
     page = tmp_path / "page.html"
     options = ["--ledger", str(tmp_path), "--html", str(page), "--json"]
-    options += ["--master", "local[1]", "--conf", "spark.sql.shuffle.partitions=1"]
+    options += ["--master", "local[1]"]
+    for name, value in SETTINGS.items():
+        if name.startswith("spark.sql."):
+            options += ["--conf", f"{name}={value}"]
     command = [sys.executable, "-m", "twinbus.cli.main", "cost", "report", *options]
 
     done = subprocess.run(
