@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import LONG_FILES, SPARK_FILES
+from twinbus.testing.events import without_collector
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -146,24 +147,22 @@ Blocks = (
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One Python file: its path from the root, its text and its tree."""
+    """One Python file: its path from the root, its text, its tree and its functions."""
 
     path: str
     text: str
     tree: ast.Module
+    functions: tuple[Function, ...]
 
     @property
     def lines(self) -> list[str]:
         return self.text.splitlines()
 
-    def functions(self) -> Iterator[Function]:
-        for node in ast.walk(self.tree):
-            if isinstance(node, Function):
-                yield node
-
 
 def parse(path: str, text: str) -> Source:
-    return Source(path, text, ast.parse(text))
+    tree = ast.parse(text)
+    found = tuple(node for node in ast.walk(tree) if isinstance(node, Function))
+    return Source(path, text, tree, found)
 
 
 @cache
@@ -175,9 +174,10 @@ def sources() -> tuple[Source, ...]:
         for path in sorted((ROOT / folder).rglob("*.py"))
         if "node_modules" not in path.parts
     )
-    return tuple(
-        parse(path.relative_to(ROOT).as_posix(), path.read_text()) for path in paths
-    )
+    with without_collector():
+        return tuple(
+            parse(path.relative_to(ROOT).as_posix(), path.read_text()) for path in paths
+        )
 
 
 def long_lines(source: Source) -> Iterator[str]:
@@ -192,14 +192,14 @@ def long_file(source: Source) -> Iterator[str]:
 
 
 def long_functions(source: Source) -> Iterator[str]:
-    for function in source.functions():
+    for function in source.functions:
         count = (function.end_lineno or 0) - function.lineno + 1
         if count > FUNCTION_LINES_MAX:
             yield f"{function.lineno}: {function.name} has {count} lines"
 
 
 def deep_nesting(source: Source) -> Iterator[str]:
-    for function in source.functions():
+    for function in source.functions:
         depth = nesting(function.body)
         if depth > NESTING_MAX:
             yield f"{function.lineno}: {function.name} nests {depth} deep"
@@ -235,7 +235,7 @@ def _bodies(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
 
 
 def many_arguments(source: Source) -> Iterator[str]:
-    for function in source.functions():
+    for function in source.functions:
         if _is_command(function):
             continue
         arguments = function.args
@@ -262,7 +262,7 @@ def missing_header(source: Source) -> Iterator[str]:
 
 
 def missing_return_types(source: Source) -> Iterator[str]:
-    for function in source.functions():
+    for function in source.functions:
         if function.returns is None:
             yield f"{function.lineno}: {function.name} has no return type"
 
@@ -388,7 +388,7 @@ def test_every_file_on_the_spark_session_is_in_the_list() -> None:
         for source in sources()
         if Path(source.path).name.startswith("test_")
         and any(
-            arg.arg == "spark" for each in source.functions() for arg in each.args.args
+            arg.arg == "spark" for each in source.functions for arg in each.args.args
         )
     }
 
