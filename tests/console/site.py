@@ -97,11 +97,11 @@ class ConsoleClient:
             self.cookies[name] = rest.partition(";")[0]
         return answer
 
-    def get(self, page: str = "", **query: Any) -> ConsoleAnswer:
+    def get(self, page: str = "", /, **query: Any) -> ConsoleAnswer:
         text = urllib.parse.urlencode(query, doseq=True)
         return self.ask("GET", f"{page}?{text}" if text else page)
 
-    def json(self, page: str = "", **query: Any) -> Any:
+    def json(self, page: str = "", /, **query: Any) -> Any:
         """The data of a page, which must be there."""
         text = urllib.parse.urlencode(query, doseq=True)
         path = f"{page}?{text}" if text else page

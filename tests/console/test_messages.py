@@ -475,3 +475,21 @@ def test_fragments_of_a_partitioned_queue_are_one_list(tmp_path: Path) -> None:
         sent = client.post("send?path=parts", {"body": "new", "copies": "6"})
         assert sent.status == 303
         assert site.received("parts", 6) == ["new"] * 6
+
+
+def test_many_entities_have_several_pages(tmp_path: Path) -> None:
+    count = 2 * limits.CONSOLE_PAGE_ENTITIES + 5
+    entities = {"queues": [f"queue-{number:03}" for number in range(count)]}
+    with ServerProcess(tmp_path, entities, name="contoso") as process:
+        client = ConsoleSite(process).signed_in()
+
+        paths = [
+            each["path"]
+            for page in (1, 2, 3)
+            for each in client.json("", page=page)["entities"]
+        ]
+        middle = client.get("", page=2).text
+
+    assert paths == entities["queues"]
+    assert "page=1" in middle
+    assert "page=3" in middle

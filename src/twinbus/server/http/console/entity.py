@@ -97,6 +97,7 @@ async def about(visit: Visit, path: EntityPath, entity: Entity) -> dict[str, Any
             for each in (entity, *entity.subscriptions.values())
         ]
         await overview.add_ages(visit.console.looker, visit.host, rows)
+        overview.add_history(history, rows)
         data["figures"] = rows[0]
         data["subscriptions"] = rows[1:]
     return data

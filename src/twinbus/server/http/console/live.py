@@ -7,6 +7,7 @@ with the session, with the server, and when the browser leaves.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
@@ -28,7 +29,7 @@ class LiveStreams:
     def __init__(self) -> None:
         self._open = 0
         self._tick = -1
-        self._rendered: dict[tuple[object, ...], dict[str, str]] = {}
+        self._rendered: dict[tuple[object, ...], asyncio.Task[dict[str, str]]] = {}
 
     def open(self, visit: Visit, view: View) -> StreamingResponse:
         """The answer to a browser that follows a page."""
@@ -59,16 +60,21 @@ class LiveStreams:
             self._open -= 1
 
     async def _parts(self, visit: Visit, view: View) -> dict[str, str]:
+        """What the page shows now; all who see the same wait for one rendering."""
         ticks = visit.console.history.ticks
         if ticks != self._tick:
             self._tick, self._rendered = ticks, {}
         key = (view, visit.request.url.query, visit.claim)
-        if key not in self._rendered:
-            templates, data = await view(visit)
-            self._rendered[key] = {
-                name: render(template, data) for name, template in templates.items()
-            }
-        return self._rendered[key]
+        task = self._rendered.get(key)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(_render(visit, view))
+            self._rendered[key] = task
+        return await asyncio.shield(task)
+
+
+async def _render(visit: Visit, view: View) -> dict[str, str]:
+    templates, data = await view(visit)
+    return {name: render(template, data) for name, template in templates.items()}
 
 
 def _event(name: str, text: str) -> str:

@@ -66,6 +66,7 @@ async def _data(visit: Visit) -> dict[str, Any]:
     first = limits.CONSOLE_PAGE_ENTITIES * (int(page) - 1 if page.isdecimal() else 0)
     shown = rows[max(first, 0) :][: limits.CONSOLE_PAGE_ENTITIES]
     await add_ages(visit.console.looker, host, shown)
+    add_history(history, shown)
     found = running_overview(host)
     return {
         "entities": shown,
@@ -121,7 +122,7 @@ def figures(host: Host, entity: Entity, history: RateHistory) -> dict[str, Any]:
     main = shards.counts(entity)
     dead = shards.counts(entity, SubQueue.DEAD_LETTER)
     transfer = shards.counts(entity, SubQueue.TRANSFER_DEAD_LETTER)
-    rates = history.rates(entity.key)
+    received, delivered = history.recent(entity.key)
     fragments = shards.fragments(entity)
     return {
         "path": entity.name,
@@ -136,11 +137,18 @@ def figures(host: Host, entity: Entity, history: RateHistory) -> dict[str, Any]:
         "receivers": sum(
             shards[each.shard].in_use.get(each.id, 0) for each in fragments
         ),
-        "in_per_second": round(rates.received, 1),
-        "out_per_second": round(rates.delivered, 1),
-        "history": rates.history,
+        "in_per_second": round(received, 1),
+        "out_per_second": round(delivered, 1),
         "oldest_seconds": None,
     }
+
+
+def add_history(history: RateHistory, rows: list[dict[str, Any]]) -> None:
+    """Add the rates of the last minutes, where there were any."""
+    for row in rows:
+        rates = history.history(row["path"].lower())
+        is_quiet = all(each == (0.0, 0.0) for each in rates)
+        row["history"] = [] if is_quiet else rates
 
 
 async def add_ages(looker: Looker, host: Host, rows: list[dict[str, Any]]) -> None:

@@ -45,7 +45,7 @@ HEADERS = {
 }
 
 
-def url(page: str, **query: Any) -> str:
+def url(page: str, /, **query: Any) -> str:
     """The address of a page; what is None is left out of the query."""
     given = {name: value for name, value in query.items() if value is not None}
     text = urllib.parse.urlencode(given, doseq=True)

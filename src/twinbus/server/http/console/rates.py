@@ -25,15 +25,6 @@ class RateSample(NamedTuple):
     counted: dict[str, tuple[int, int]]
 
 
-class Rates(NamedTuple):
-    """Messages per second of one entity."""
-
-    received: float
-    delivered: float
-    # Between samples, oldest first.
-    history: list[tuple[float, float]]
-
-
 class RateHistory:
     """Samples of one namespace."""
 
@@ -58,25 +49,20 @@ class RateHistory:
         if not self.is_closed:
             await self._ticked.wait()
 
-    def rates(self, key: str) -> Rates:
-        """What an entity takes in and gives out."""
-        samples = [each for each in self._samples if key in each.counted]
-        history = []
-        for one, other in itertools.pairwise(samples):
-            seconds = max(other.at - one.at, 0.001)
-            before, after = one.counted[key], other.counted[key]
-            history.append(
-                tuple(
-                    max(b - a, 0) / seconds for a, b in zip(before, after, strict=True)
-                )
-            )
-        recent = history[-limits.CONSOLE_RATE_SAMPLES :]
-        count = max(len(recent), 1)
-        return Rates(
-            sum(each[0] for each in recent) / count,
-            sum(each[1] for each in recent) / count,
-            [(each[0], each[1]) for each in history],
-        )
+    def recent(self, key: str) -> tuple[float, float]:
+        """Messages per second in and out of an entity, over the last seconds."""
+        if len(self._samples) < 2:
+            return 0.0, 0.0
+        last = self._samples[-1]
+        before = self._samples[
+            max(len(self._samples) - 1 - limits.CONSOLE_RATE_SAMPLES, 0)
+        ]
+        return _rates(before, last, key)
+
+    def history(self, key: str) -> list[tuple[float, float]]:
+        """The same between samples, oldest first."""
+        pairs = itertools.pairwise(self._samples)
+        return [_rates(one, other, key) for one, other in pairs]
 
     def close(self) -> None:
         """End it, and what waits for ticks."""
@@ -107,3 +93,11 @@ class RateHistory:
         if now - self._visited_at < limits.CONSOLE_IDLE_SECONDS:
             seconds = limits.CONSOLE_SAMPLE_SECONDS
             self._timer = loop.call_later(seconds, self._sample)
+
+
+def _rates(one: RateSample, other: RateSample, key: str) -> tuple[float, float]:
+    """Messages per second between two samples; a new entity began with none."""
+    seconds = max(other.at - one.at, 0.001)
+    taken, given = other.counted.get(key, (0, 0))
+    before = one.counted.get(key, (0, 0))
+    return max(taken - before[0], 0) / seconds, max(given - before[1], 0) / seconds
