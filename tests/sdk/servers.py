@@ -76,6 +76,10 @@ def serving(folder: Path, config: Mapping[str, Any]) -> Iterator[Server]:
     Fails if the server has met a bug of its own, or does not stop when it is asked to.
     """
     file = folder / "namespaces.json"
+    if "--database" in shard_options():
+        # A namespace in a database has one shard.
+        alone = [{**each, "shards": 1} for each in config["namespaces"]]
+        config = {**config, "namespaces": alone}
     file.write_text(json.dumps(config))
     names = [namespace["name"] for namespace in config["namespaces"]]
     command = [sys.executable, "-m", "twinbus.cli.main", "serve", "--dev"]

@@ -11,7 +11,7 @@ import pytest
 
 from tests.postgres import PostgresServer, shared_server
 from tests.store.test_postgres import Shared
-from tests.suites.store_suite import LATER, NOW, at, bodies, part, records
+from tests.suites.store_suite import LATER, NOW, at, bodies, locks, part, records
 from twinbus.errors import Bug, InvalidField, StoreFault
 from twinbus.store.base import Record
 from twinbus.store.nodes import News
@@ -353,3 +353,52 @@ def _end_when_it_waits(primary: PostgresServer, session: int) -> None:
 def _resume_later(ended: threading.Thread, standby: PostgresServer) -> None:
     ended.join()
     standby.go_on_receiving()
+
+
+# -- the next look at time -------------------------------------------------------------
+
+
+def test_the_known_wait_is_never_longer_than_the_real_one(
+    nodes: tuple[PostgresStore, PostgresStore],
+) -> None:
+    node, _ = nodes
+    queue = make_queue(node, "ab")
+    node.begin()
+    assert node.next_wait_ms(at(NOW)) is None
+    assert node.known_wait_ms(at(NOW)) is None
+
+    nonce, held = node.lock(queue, 1, NOW + 50, at(NOW))
+    assert node.known_wait_ms(at(NOW)) == node.next_wait_ms(at(NOW)) == 50
+    node.append(queue, [Record(b"", b"", expires_ms=NOW + 40)], at(NOW))
+    assert node.known_wait_ms(at(NOW)) == node.next_wait_ms(at(NOW)) == 40
+    node.append(queue, [Record(b"", b"", due_ms=NOW + 30)], at(NOW))
+    assert node.known_wait_ms(at(NOW)) == node.next_wait_ms(at(NOW)) == 30
+    node.accept_session(queue, "s", NOW + 20, at(NOW))
+    assert node.known_wait_ms(at(NOW)) == node.next_wait_ms(at(NOW)) == 20
+    node.complete(locks(nonce, held), at(NOW))
+    node.rollback()
+
+
+def test_a_lock_that_ends_is_found_after_a_sweep_that_was_undone(
+    nodes: tuple[PostgresStore, PostgresStore],
+) -> None:
+    node, other = nodes
+    queue = make_queue(node, "ab")
+    node.begin()
+    node.lock(queue, 1, NOW + 5, at(NOW))
+    node.commit()
+    node.begin()
+    assert len(node.end_locks(at(NOW + 5), 10)) == 1
+    node.rollback()
+
+    node.begin()
+    assert len(node.end_locks(at(NOW + 6), 10)) == 1
+    node.commit()
+    # Another node takes it once more, and dies.
+    other.begin()
+    other.lock(queue, 1, NOW + 20, at(NOW + 10))
+    other.commit()
+    node.begin()
+    assert node.end_locks(at(NOW + 19), 10) == []
+    assert len(node.end_locks(at(NOW + 20), 10)) == 1
+    node.rollback()

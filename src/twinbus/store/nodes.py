@@ -43,6 +43,13 @@ class NodesOfStore(Protocol):
         True once: then the caller reads anew what it keeps of them.
         """
 
+    def known_wait_ms(self, now: Now) -> int | None:
+        """As `next_wait_ms`, for a turn that has not looked at time: no query.
+
+        It may be too short, and it leaves out what other nodes have added since the
+        last look.
+        """
+
     def announce(self, news: News) -> None:
         """Leave news for other nodes, in this transaction."""
 

@@ -168,7 +168,9 @@ def run(namespace: Namespace, work: Work) -> TurnOutcome:
         tick_again = namespace.ticker.tick(turn)
     turn.left = limits.TURN_WORK_MAX
     deliveries = _serve(namespace, work, turn)
-    wait_ms = namespace.store.next_wait_ms(work.now)
+    store = namespace.store
+    next_wait_ms = store.next_wait_ms if work.tick else store.known_wait_ms
+    wait_ms = next_wait_ms(work.now)
     next_tick_ms = None if wait_ms is None else work.now.steady_ms + wait_ms
     return TurnOutcome(answers, costs, deliveries, turn, tick_again, next_tick_ms)
 

@@ -22,7 +22,10 @@ class Times(Rows):
 
     @guarded
     def end_locks(self, now: Now, limit: int) -> list[EndedLock]:
-        rows = self._fetch(self._sql["holds_ended"], (now.steady_ms, limit), HOLD_TEXTS)
+        return self._end_found(self._sql["holds_ended"], (now.steady_ms, limit))
+
+    def _end_found(self, query: str, at: tuple[int, ...]) -> list[EndedLock]:
+        rows = self._fetch(query, at, HOLD_TEXTS)
         return self._give_back([Hold._make(row) for row in rows], count=True)
 
     @guarded
@@ -81,6 +84,9 @@ class Times(Rows):
         }
         waits = self._run(self._sql["next_waits"], at).fetchone()
         return min((wait for wait in waits if wait is not None), default=None)
+
+    def known_wait_ms(self, now: Now) -> int | None:
+        return self.next_wait_ms(now)
 
     @guarded
     def cut_locks(self, until_ms: int) -> None:

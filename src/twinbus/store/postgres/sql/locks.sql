@@ -44,7 +44,7 @@ SELECT
     lock.id, nonce, until_ms, state, session, octet_length(head) + octet_length(bare),
     deliveries, expires_ms
 FROM lock JOIN kept ON kept.id = lock.id
-WHERE until_ms <= %s AND until_ms < 4611686018427387904
+WHERE until_ms > %s AND until_ms <= %s AND until_ms < 4611686018427387904
 ORDER BY until_ms, lock.id LIMIT %s;
 
 -- name: ids_ended

@@ -31,8 +31,10 @@ SELECT 1 FROM scheduled WHERE due_ms = %s AND id >= %s AND id < %s LIMIT 1;
 -- name: next_waits
 -- How long until the first lock, session lock, message and schedule end.
 SELECT
-    (SELECT min(until_ms) FROM lock WHERE until_ms < 4611686018427387904)
-        - %(steady_ms)s,
+    (
+        SELECT min(until_ms) FROM lock
+        WHERE until_ms > %(swept_ms)s AND until_ms < 4611686018427387904
+    ) - %(steady_ms)s,
     (SELECT min(until_ms) FROM session WHERE until_ms IS NOT NULL) - %(steady_ms)s,
     (SELECT min(expires_ms) FROM message WHERE expires_ms > %(after_ms)s)
         - %(wall_ms)s,
