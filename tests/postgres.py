@@ -53,7 +53,7 @@ class PostgresServer:
             # A process is killed in these tests, never the machine.
             "fsync": "off",
             "shared_buffers": "32MB",
-            "max_connections": "40",
+            "max_connections": "300",
             **(settings or {}),
         }
         self._process: subprocess.Popen[bytes] | None = None

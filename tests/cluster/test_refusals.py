@@ -95,6 +95,18 @@ def test_a_database_that_is_not_there(tmp_path: Path, guarded: PostgresServer) -
     assert 'database "nowhere" does not exist' in line
 
 
+def test_a_database_without_free_connections(tmp_path: Path) -> None:
+    server = shared_server()
+    url = server.new_database()
+    name = url.split("/")[3].split("?")[0]
+    server.query("CREATE ROLE few LOGIN CONNECTION LIMIT 0")
+    server.query(f"GRANT CREATE ON DATABASE {name} TO few")
+
+    line = refused(tmp_path, server.url(name, "few"))
+
+    assert "has no connection left" in line
+
+
 def test_a_schema_of_another_program(tmp_path: Path) -> None:
     server = shared_server()
     url = server.new_database()

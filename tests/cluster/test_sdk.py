@@ -20,13 +20,21 @@ SELECTION = (
     "test_topics.py",
     "test_forwarding.py",
 )
-# These start servers of their own with options that a database does not have.
-LEFT_OUT = ("test_partitioned.py", "test_supervised.py", "test_throttling.py")
+# These are about several shards, or about the disk of a server.
+LEFT_OUT = (
+    "test_faults.py",
+    "test_faults_javascript.py",
+    "test_partitioned.py",
+    "test_supervised.py",
+    "test_throttling.py",
+)
+OF_SHARDS = "not fragment and not partitioned and not one_key"
 
 
 def run_tests(*files: str) -> None:
-    url = shared_server().new_database()
+    url = shared_server().url()
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    command += ["-k", OF_SHARDS]
     command += [str(ROOT / "tests" / "sdk" / name) for name in files]
     done = subprocess.run(
         command,

@@ -4,7 +4,7 @@ Owns the command line, the ready line and the end of the process. A test talks t
 only through sockets. Knows nothing about clients or about which entities a test wants.
 
 With TWINBUS_TEST_SHARDS=4 in the environment, all servers of this folder have four
-shards; with TWINBUS_TEST_DATABASE=URL they keep their namespaces in that PostgreSQL.
+shards; with TWINBUS_TEST_DATABASE=URL each has a new database in that PostgreSQL.
 Clients must see no difference.
 """
 
@@ -20,6 +20,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
+
+import psycopg
+from psycopg.conninfo import make_conninfo
 
 _STOP_SECONDS_MAX = 20
 
@@ -27,9 +31,18 @@ _STOP_SECONDS_MAX = 20
 def shard_options() -> list[str]:
     """Options for the shards or the database that the environment asks for."""
     count = os.environ.get("TWINBUS_TEST_SHARDS", "")
-    database = os.environ.get("TWINBUS_TEST_DATABASE", "")
-    shards = ["--shards", count] if count else []
-    return [*shards, "--database", database] if database else shards
+    url = os.environ.get("TWINBUS_TEST_DATABASE", "")
+    if url:
+        return ["--database", _new_database(url)]
+    return ["--shards", count] if count else []
+
+
+def _new_database(url: str) -> str:
+    """The URL of a new database beside another one, as a new folder would be."""
+    name = f"sdk_{uuid4().hex}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}".encode())
+    return make_conninfo(url, dbname=name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +89,15 @@ def serving(folder: Path, config: Mapping[str, Any]) -> Iterator[Server]:
     Fails if the server has met a bug of its own, or does not stop when it is asked to.
     """
     file = folder / "namespaces.json"
-    if "--database" in shard_options():
+    options = shard_options()
+    if "--database" in options:
         # A namespace in a database has one shard.
         alone = [{**each, "shards": 1} for each in config["namespaces"]]
         config = {**config, "namespaces": alone}
     file.write_text(json.dumps(config))
     names = [namespace["name"] for namespace in config["namespaces"]]
     command = [sys.executable, "-m", "twinbus.cli.main", "serve", "--dev"]
-    command += ["--no-supervisor", "--no-ledger", *shard_options()]
+    command += ["--no-supervisor", "--no-ledger", *options]
     command += [word for name in names for word in ("--namespace", name)]
     command += ["--data", str(folder / "data"), "--config", str(file)]
     for port in ("amqp", "amqps", "http", "https"):

@@ -172,6 +172,11 @@ class Database:
             return (
                 f"{_capital(self.where)} takes no writes. Give the primary's address."
             )
+        if error.sqlstate == "53300" or "too many" in text:
+            return (
+                f"{_capital(self.where)} has no connection left ({text}). A server "
+                "takes two for each namespace: raise max_connections."
+            )
         if isinstance(error, psycopg.OperationalError) and "FATAL" not in text:
             return (
                 f"{_capital(self.where)} does not answer ({text}). Check that it runs, "
