@@ -585,6 +585,9 @@ PG_NODE_SEEN_SECONDS = 10.0
 # How long turns stay in the log, for a node that looks for its last one.
 PG_LOG_KEPT_MS = 120_000
 
+# Rows between two reports of a copy from a folder into a database.
+COPY_REPORT_ROWS = 1000
+
 # -- the ledger --------------------------------------------------------------------
 
 # Rows of a ledger are for a minute.

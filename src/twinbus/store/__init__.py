@@ -5,6 +5,7 @@ other nodes. `opening.py` opens stores and finds them on disk, `shards.py` those
 namespace together, `stand_in.py` takes the place of one that cannot be opened, and
 `reading.py` is the contract of looks beside it. Then `tables/`, the rules of rows in
 any database, `sqlite/`, the implementation on SQLite, and `postgres/`, the one that
-several nodes share. `queries.py` and `migrations.py` load SQL from files. Must not know
-links, protocols or the broker's rules.
+several nodes share. `copying.py` copies from one to the other. `queries.py` and
+`migrations.py` load SQL from files. Must not know links, protocols or the broker's
+rules.
 """

@@ -1,7 +1,7 @@
-"""`twinbus namespace`: show its shards, and empty an entity or all of it.
+"""`twinbus namespace`: show its shards, empty an entity or all of it, copy it.
 
 Works on the folder while no server has it, and with --connection-string on a running
-server.
+server; a copy is from a folder into a database.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from twinbus.cli.offline import (
     Data,
     NamespaceName,
     count_at,
+    namespace_folder,
     opened,
     place_text,
     shards_at,
 )
-from twinbus.cli.output import Json, show, show_all
+from twinbus.cli.output import Json, progress, show, show_all
 from twinbus.cli.remote import CaFile, Running, Url, reach
+from twinbus.cli.secret import database_url
 from twinbus.core.names import parse_address
 from twinbus.errors import ConfigError
 
@@ -133,6 +135,44 @@ def purge(
         found = shards_at(shards, target)
         purged = sum(maintenance.purge(each, target, turn) for each in found)
     show({"purged": purged}, as_json)
+
+
+@app.command()
+def copy(
+    source: Annotated[
+        Path,
+        typer.Option("--from", metavar="DIR", help="The folder of `serve --data`."),
+    ],
+    target: Annotated[
+        str,
+        typer.Option(
+            "--to", metavar="URL", help="The database of `serve --database`, as there."
+        ),
+    ],
+    namespace: NamespaceName = None,
+    as_json: Json = False,
+) -> None:
+    """Copy a namespace from a folder into PostgreSQL, while no server has it.
+
+    The folder stays as it is. All rows are read again and compared.
+    """
+    url = database_url(target)
+    folder = namespace_folder(source, namespace)
+    try:
+        from twinbus.store.copying import copy_namespace
+    except ImportError:
+        raise ConfigError(
+            "--to needs the driver of PostgreSQL: pip install 'twinbus[postgres]'"
+        ) from None
+    with progress(None) as advance:
+        rows = copy_namespace(folder, url, namespace or folder.name, advance)
+    messages = rows["message"] + rows["scheduled"]
+    found = {
+        "entities": rows["entity"],
+        "messages": messages,
+        "rows": sum(rows.values()),
+    }
+    show({"copied": namespace or folder.name, **found}, as_json)
 
 
 @app.command()
