@@ -10,6 +10,7 @@ Clients must see no difference.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -20,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import NAMESPACE_URL, uuid4, uuid5
 
 import psycopg
 from psycopg.conninfo import make_conninfo
@@ -28,19 +29,25 @@ from psycopg.conninfo import make_conninfo
 _STOP_SECONDS_MAX = 20
 
 
-def shard_options() -> list[str]:
-    """Options for the shards or the database that the environment asks for."""
+def shard_options(folder: Path | None = None) -> list[str]:
+    """Options for the shards or the database that the environment asks for.
+
+    A folder has the same database when it is served again.
+    """
     count = os.environ.get("TWINBUS_TEST_SHARDS", "")
     url = os.environ.get("TWINBUS_TEST_DATABASE", "")
     if url:
-        return ["--database", _new_database(url)]
+        named = uuid4() if folder is None else uuid5(NAMESPACE_URL, str(folder))
+        return ["--database", _database(url, f"sdk_{named.hex}")]
     return ["--shards", count] if count else []
 
 
-def _new_database(url: str) -> str:
-    """The URL of a new database beside another one, as a new folder would be."""
-    name = f"sdk_{uuid4().hex}"
-    with psycopg.connect(url, autocommit=True) as connection:
+def _database(url: str, name: str) -> str:
+    """The URL of a database beside another one, which is made if it is not there."""
+    with (
+        contextlib.suppress(psycopg.errors.DuplicateDatabase),
+        psycopg.connect(url, autocommit=True) as connection,
+    ):
         connection.execute(f"CREATE DATABASE {name}".encode())
     return make_conninfo(url, dbname=name)
 
@@ -89,7 +96,7 @@ def serving(folder: Path, config: Mapping[str, Any]) -> Iterator[Server]:
     Fails if the server has met a bug of its own, or does not stop when it is asked to.
     """
     file = folder / "namespaces.json"
-    options = shard_options()
+    options = shard_options(folder)
     if "--database" in options:
         # A namespace in a database has one shard.
         alone = [{**each, "shards": 1} for each in config["namespaces"]]

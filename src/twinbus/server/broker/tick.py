@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from twinbus import limits
 from twinbus.clock import Now
+from twinbus.core.durations import DURATION_MAX_MS
 from twinbus.core.names import SubQueue
 from twinbus.errors import StoreFault
 from twinbus.server.broker.directory.entity import Entity
@@ -182,10 +183,18 @@ class Ticker:
             idle_ms = entity.description.auto_delete_on_idle_ms
             if self._namespace.entities.find(entity.key) is not entity:
                 continue
-            if not entity.is_home or self._is_in_use(entity):
+            if not entity.is_home:
+                continue
+            if self._is_in_use(entity):
+                self._tell_use(entity, idle_ms, turn)
                 continue
             if self._idle_ms(entity, turn.now) >= idle_ms:
                 self._delete_if_possible(entity, turn)
+
+    def _tell_use(self, entity: Entity, idle_ms: int, turn: Turn) -> None:
+        """Let other nodes see that consumers of this one use an entity."""
+        if self._store.is_remote and idle_ms < DURATION_MAX_MS:
+            self._store.touch(entity.id, turn.now)
 
     def _is_in_use(self, entity: Entity) -> bool:
         """Whether an entity has consumers, in any of its fragments."""

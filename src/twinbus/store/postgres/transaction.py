@@ -319,8 +319,9 @@ class PostgresTransaction(Rows):
         if gone:
             self._execute(_SQL["delete_container"], (gone,))
         self._execute(_SQL["fold"], (turn.number,))
-        before_ms = turn.wall_ms - limits.PG_LOG_KEPT_MS
-        self._execute(_SQL["forget_turns"], (turn.number, before_ms))
+        old = self._log.grow_old(turn, turn.wall_ms - limits.PG_LOG_KEPT_MS)
+        if old is not None:
+            self._execute(_SQL["forget_turns"], old)
 
     def _finish(self, turn: LoggedTurn | None) -> None:
         """Commit without a sync, which ends the lock; then sync, where that is needed.

@@ -9,6 +9,7 @@ last turn by what the database's clock says has passed, never back. Runs no stat
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -43,6 +44,9 @@ class TurnLog:
         # The turn that the counters in the tables have, and what changed since.
         self.folded = 0
         self.unfolded: set[int] = set()
+        # The folds of this node, and the turn up to which it has forgotten all.
+        self._folds: deque[tuple[int, int]] = deque()
+        self._forgotten = NOTHING
         # The times of the last turn.
         self._last: Now | None = None
         # The latest wall time that a receive has seen; see `tables/rows.py`.
@@ -90,6 +94,18 @@ class TurnLog:
         """A turn is the last one that this node knows."""
         self.known = turn.number
         self._last = Now(turn.steady_ms, turn.wall_ms)
+
+    def grow_old(self, fold: LoggedTurn, before_ms: int) -> tuple[int, int] | None:
+        """The turns to forget with a fold: those of folds before a time.
+
+        By their numbers, so that no statement walks over what is gone already.
+        """
+        self._folds.append((fold.number, fold.wall_ms))
+        first = last = self._forgotten
+        while self._folds[0][1] < before_ms:
+            last, _ = self._folds.popleft()
+        self._forgotten = last
+        return None if first == last else (first, last)
 
     def now(self, wall_ms: int) -> Now:
         """The time of a turn that begins when the database's clock shows this."""

@@ -24,8 +24,8 @@ SELECT 1 FROM turn WHERE number = %s AND token = %s;
 UPDATE shard SET folded = %s;
 
 -- name: forget_turns
--- Forget turns up to a number that are older than a time.
-DELETE FROM turn WHERE number <= %s AND wall_ms < %s;
+-- Forget the turns after a number and up to another.
+DELETE FROM turn WHERE number > %s AND number <= %s;
 
 -- name: sync
 -- Write an empty record into PostgreSQL's log: its commit waits for all before it.
