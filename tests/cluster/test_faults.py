@@ -149,3 +149,70 @@ def test_nodes_go_on_when_the_database_is_back(tmp_path: Path) -> None:
         verdict, _ = under_load(site, tmp_path, disturb)
 
     assert not verdict.broken, verdict.text()
+
+
+# -- the matrix ------------------------------------------------------------------------
+
+
+def killed(node: int) -> Callable[[Load], None]:
+    return lambda running: running.site.nodes[node].kill()
+
+
+def stopped(seconds: float) -> Callable[[Load], None]:
+    def disturb(running: Load) -> None:
+        running.site.nodes[0].pause()
+        threading.Event().wait(seconds)
+        running.site.nodes[0].resume()
+
+    return disturb
+
+
+def killed_and_started(running: Load) -> None:
+    for node in running.site.nodes[:2]:
+        node.restart()
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("sends", [2, 15, 30, 45, 60, 75, 90])
+@pytest.mark.parametrize(
+    "disturb",
+    [killed(0), killed(1), stopped(1), stopped(3), stopped(10), killed_and_started],
+    ids=["kill 0", "kill 1", "stop 1 s", "stop 3 s", "stop 10 s", "restart two"],
+)
+def test_nothing_is_lost_at_many_moments(
+    tmp_path: Path, sends: int, disturb: Callable[[Load], None]
+) -> None:
+    def later(running: Load) -> None:
+        running.reach(sends)
+        disturb(running)
+
+    with three_nodes(tmp_path, shared_server().new_database()) as site:
+        verdict, _ = under_load(site, tmp_path, later)
+
+    assert not verdict.broken, verdict.text()
+
+
+@pytest.mark.campaign
+def test_a_standby_that_is_not_waited_for_is_convicted(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        primary = PostgresServer.make()
+        stack.callback(primary.stop)
+        standby = primary.standby()
+        stack.callback(standby.stop)
+        primary.query("ALTER SYSTEM SET synchronous_standby_names = ''")
+        primary.query("SELECT pg_reload_conf()")
+        both = f"{primary.folder},{standby.folder}"
+        url = primary.url().replace(str(primary.folder), both)
+        site = stack.enter_context(three_nodes(tmp_path, url))
+
+        def disturb(running: Load) -> None:
+            standby.pause_receiving()
+            running.reach(running.sends() + 20)
+            primary.kill()
+            standby.go_on_receiving()
+            standby.query("SELECT pg_promote()")
+
+        verdict, _ = under_load(site, tmp_path, disturb)
+
+    assert verdict.broken.get("lost", 0) > 0, verdict.text()
