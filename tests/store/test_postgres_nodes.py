@@ -13,7 +13,7 @@ from tests.postgres import PostgresServer, shared_server
 from tests.store.test_postgres import Shared
 from tests.suites.store_suite import LATER, NOW, at, bodies, locks, part, records
 from twinbus.errors import Bug, InvalidField, StoreFault
-from twinbus.store.base import Record
+from twinbus.store.base import Record, id_of
 from twinbus.store.nodes import News
 from twinbus.store.postgres.store import PostgresStore
 
@@ -179,6 +179,44 @@ def test_news_reach_other_nodes_and_not_the_own(
     assert told.wait(10)
     assert heard == [News((queue,), ((queue, 7),), (queue + 1,))]
     assert own == []
+
+
+def test_a_message_in_quarantine_is_counted_by_all_nodes(
+    nodes: tuple[PostgresStore, PostgresStore],
+) -> None:
+    first, second = nodes
+    queue = make_queue(first, "ab")
+    first.begin()
+    first.append(queue, records("c", session="s"), at(NOW))
+    first.append(queue, records("d", due_ms=LATER), at(NOW))
+    for sequence in (1, 3, 4):
+        first.quarantine(id_of(queue, sequence), "damaged")
+    first.commit()
+
+    second.begin()
+    assert first.quarantined() == second.quarantined() == 3
+    assert second.counts(queue)[:4] == (1, 0, 0, 5)
+    assert second.sessions(queue, None, 0, 10) == []
+    assert second.audit(queue, 100) is None
+    second.rollback()
+
+
+def test_an_audit_sets_the_counters_of_all_nodes_right(
+    database: Shared, nodes: tuple[PostgresStore, PostgresStore]
+) -> None:
+    first, second = nodes
+    queue = make_queue(first, "abcde")
+    database.run("DELETE FROM message WHERE id & 1 = 0")
+
+    first.begin()
+    wrong = first.audit(queue, 100)
+    first.commit()
+
+    assert wrong is not None
+    assert wrong.startswith("the counters had 5 active, 0 deferred, 0 scheduled")
+    second.begin()
+    assert second.counts(queue)[:4] == (3, 0, 0, 15)
+    second.rollback()
 
 
 # -- turns that are lost ---------------------------------------------------------------
