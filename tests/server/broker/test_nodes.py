@@ -44,14 +44,14 @@ def test_an_entity_with_consumers_at_another_node_is_not_idle(
     first.store.begin()
     queue = first.entities.create(idle, START_MS)
     first.store.commit()
-    first.in_use = {queue.id}
+    first.in_use = {queue.id: 1}
 
     for minute in range(20):
         for node in nodes:
             tick(node, START_MS + minute * MINUTE_MS)
     assert second.entities.find("orders") is not None
 
-    first.in_use = set()
+    first.in_use = {}
     for minute in range(20, 40):
         for node in nodes:
             tick(node, START_MS + minute * MINUTE_MS)

@@ -9,7 +9,7 @@ SELECT id FROM lock WHERE id = ANY(%s::bigint[]);
 -- name: sessions_after
 -- Sessions of a container with messages, a lock or a state, in order of name.
 SELECT
-    wanted.name, coalesce(active, 0), coalesce(messages, 0), until_ms,
+    wanted.name, coalesce(active, 0), coalesce(messages, 0), until_ms, nonce,
     octet_length(state)
 FROM (
     SELECT name FROM session WHERE container = %(container)s AND name > %(after)s
