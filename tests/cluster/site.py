@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,7 +17,11 @@ from typing import Any
 from azure.servicebus import ServiceBusClient
 from azure.servicebus.management import ServiceBusAdministrationClient
 
+from twinbus.core.sas import DEV_KEY_NAME, DEV_KEY_TEXT, Secret, make_token
 from twinbus.testing.server_process import ServerProcess
+
+# The year 2100.
+NEVER_S = 4_102_444_800
 
 
 class Cluster:
@@ -47,6 +52,20 @@ class Cluster:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/health") as answer:
             found: dict[str, Any] = json.loads(answer.read())
             return found
+
+    def post(self, node: int, queue: str, body: bytes) -> int:
+        """Send a message over HTTP; returns the status."""
+        port = self.nodes[node].ports["http"]
+        url = f"http://127.0.0.1:{port}/{queue}/messages"
+        token = make_token(url, DEV_KEY_NAME, Secret(DEV_KEY_TEXT), NEVER_S)
+        headers = {"Authorization": token}
+        request = urllib.request.Request(url, body, headers, method="POST")
+        try:
+            with urllib.request.urlopen(request) as answer:  # noqa: S310
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code
 
     def close(self) -> None:
         self._stack.close()

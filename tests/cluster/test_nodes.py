@@ -212,6 +212,19 @@ def test_a_queue_of_one_node_is_there_on_the_other(site: Cluster) -> None:
     assert counts.active_message_count == 1
 
 
+def test_a_queue_can_be_used_at_once_at_another_node(site: Cluster) -> None:
+    admin = site.admin(0)
+    connection = site.client(1)
+    for number in range(8):
+        name = f"at-once-{number}"
+        admin.create_queue(name)
+
+        # Without the time that a connection takes.
+        assert site.post(1, name, b"a") == 201
+    with connection.get_queue_receiver("at-once-0") as receiver:
+        assert taken(receiver, 1) == ["a"]
+
+
 def test_a_deleted_queue_ends_the_links_of_the_other_node(site: Cluster) -> None:
     site.admin(0).create_queue("gone")
     sender = site.client(1).get_queue_sender("gone")

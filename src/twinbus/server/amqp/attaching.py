@@ -6,12 +6,20 @@ direction and the session filter must fit the entity.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from twinbus import limits
 from twinbus.core.names import EntityPath, SubQueue, parse_address
 from twinbus.core.rights import Operation
-from twinbus.errors import CallerError, EntityDisabled, InvalidField, TwinbusError
+from twinbus.errors import (
+    CallerError,
+    EntityDisabled,
+    EntityNotFound,
+    InvalidField,
+    PeerError,
+    TwinbusError,
+)
 from twinbus.ledger.counts import LedgerAccount
 from twinbus.ledger.schema import POLL
 from twinbus.server.amqp.claims import CbsNode
@@ -22,7 +30,7 @@ from twinbus.server.amqp.partitioned import (
     SessionWaits,
 )
 from twinbus.server.amqp.receiving import ReceiveNode
-from twinbus.server.amqp.replies import ReplyNode
+from twinbus.server.amqp.replies import ReplyNode, wire_error
 from twinbus.server.amqp.requests import ManagementNode
 from twinbus.server.amqp.sending import SendNode
 from twinbus.server.amqp.sessions import SessionWait, session_name, wants_session
@@ -30,8 +38,9 @@ from twinbus.server.broker.accounting import account_of, outcome_of
 from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.directory.placement import get_entity
 from twinbus.server.broker.load.admission import check_receiver
+from twinbus.server.broker.nodes import look_again
 from twinbus.wire.events import Delivered
-from twinbus.wire.link import Link
+from twinbus.wire.link import Link, LinkState
 from twinbus.wire.performatives import Attach, Coordinator, Source, Target
 
 if TYPE_CHECKING:
@@ -48,6 +57,32 @@ def answer_attach(link: Link) -> Attach:
         target=asked.target if asked.target is not None else Target(),
         max_message_size=link.max_message_bytes or limits.MESSAGE_BYTES_MAX,
     )
+
+
+def attach_or_refuse(
+    connection: ServerConnection, link: Link, *, is_last: bool = False
+) -> None:
+    """Answer a client's attach; at once, or after a look at what other nodes made."""
+    try:
+        attach(connection, link)
+    except PeerError:
+        raise
+    except TwinbusError as error:
+        if isinstance(error, EntityNotFound):
+            again = partial(_attach_again, connection, link)
+            if not is_last and look_again(connection.host, again):
+                return
+            connection.tell_missing(error.path)
+            hostname = connection.engine.peer_open.hostname
+            error = EntityNotFound(error.path, hostname)
+        link.owner = None
+        link.refuse(wire_error(error))
+
+
+def _attach_again(connection: ServerConnection, link: Link) -> None:
+    if link.state is LinkState.ASKED:
+        attach_or_refuse(connection, link, is_last=True)
+        connection.flush_soon()
 
 
 def attach(connection: ServerConnection, link: Link) -> None:

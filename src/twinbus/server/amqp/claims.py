@@ -28,7 +28,9 @@ from twinbus.server.amqp.node import Node
 from twinbus.server.amqp.replies import reply_node
 from twinbus.server.broker.answers import status_of
 from twinbus.server.broker.directory.placement import find_entity, rules_of
+from twinbus.server.broker.nodes import look_again
 from twinbus.wire.events import Delivered
+from twinbus.wire.link import LinkState
 from twinbus.wire.message.sections import Request, encode_reply
 from twinbus.wire.performatives import Accepted
 from twinbus.wire.types import Int
@@ -36,8 +38,10 @@ from twinbus.wire.types import Int
 if TYPE_CHECKING:
     from twinbus.server.amqp.connection import ServerConnection
     from twinbus.server.broker.host import Host
+    from twinbus.wire.session import Session
 
 _ACCEPTED = Accepted()
+_NOT_FOUND = 404
 
 
 class Claims:
@@ -143,12 +147,23 @@ class CbsNode(Node):
 
     def on_delivery(self, delivery: Delivered) -> None:
         """A token came."""
-        connection = self.connection
         session = delivery.link.session
         if not delivery.settled:
             session.answer(delivery.delivery_id, delivery.delivery_id, _ACCEPTED)
-        request = Request(delivery.payload)
+        self._answer(session, Request(delivery.payload))
+
+    def _answer(
+        self, session: Session, request: Request, *, is_last: bool = False
+    ) -> None:
+        """Answer at once, or after a look at what other nodes made."""
+        connection = self.connection
+        if self.link.state is not LinkState.ATTACHED:
+            return
         status, text = self._decide(request)
+        if status == _NOT_FOUND and not is_last:
+            again = partial(self._answer, session, request, is_last=True)
+            if look_again(connection.host, again):
+                return
         node = reply_node(connection, session, CBS, request.reply_to)
         if node is not None:
             properties: dict[str, Any] = {

@@ -16,17 +16,15 @@ from twinbus import limits
 from twinbus.core.rights import Claim
 from twinbus.core.sas import Secret
 from twinbus.errors import (
-    EntityNotFound,
     FrameError,
     LimitExceeded,
     PeerError,
-    TwinbusError,
     Unauthorized,
 )
 from twinbus.ledger.schema import AMQP
 from twinbus.server.access.memory import MemoryAccount, check_connection
 from twinbus.server.access.port import CONNECTION_KIND, NamespacePort
-from twinbus.server.amqp.attaching import answer_attach, attach
+from twinbus.server.amqp.attaching import answer_attach, attach_or_refuse
 from twinbus.server.amqp.claims import Claims
 from twinbus.server.amqp.describing import describe_connection
 from twinbus.server.amqp.node import Needed, Node
@@ -550,16 +548,7 @@ class ServerConnection(asyncio.Protocol):
         except LimitExceeded as error:
             link.refuse(wire_error(error))
             return
-        try:
-            attach(self, link)
-        except TwinbusError as error:
-            if isinstance(error, PeerError):
-                raise
-            if isinstance(error, EntityNotFound):
-                self.tell_missing(error.path)
-                error = EntityNotFound(error.path, self.engine.peer_open.hostname)
-            link.owner = None
-            link.refuse(wire_error(error))
+        attach_or_refuse(self, link)
 
     def tell_missing(self, path: str) -> None:
         """Let the log say that the client asked for what does not exist."""

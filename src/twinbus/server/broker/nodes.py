@@ -8,14 +8,20 @@ the turn runs, and knows nothing of links.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import contextlib
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
 
 from twinbus import limits
+from twinbus.errors import TwinbusError
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.namespace_clock import NamespaceClock
 from twinbus.server.broker.turn import Turn, TurnOutcome, Work, run
 from twinbus.store.base import SessionEnded, Store
 from twinbus.store.nodes import News
+
+if TYPE_CHECKING:
+    from twinbus.server.broker.host import Host
 
 
 def run_among_nodes(
@@ -48,6 +54,44 @@ def run_among_nodes(
 def _news(effects: Turn) -> News:
     ended = tuple((each.container, each.nonce) for each in effects.ended_sessions)
     return News(tuple(effects.ready), ended, tuple(effects.emptied))
+
+
+class _Afterwards:
+    """Goes on after a command, however it ended (`submissions.Reply`)."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call = call
+
+    def done(self, result: None) -> None:
+        del result
+        self._call()
+
+    def failed(self, error: TwinbusError) -> None:
+        del error
+        self._call()
+
+
+def look_again(host: Host, call: Callable[[], None]) -> bool:
+    """Call after a turn, in which this node catches up with the others.
+
+    For what was not found: another node may have made it just now. False if there are
+    no others, and nothing is called.
+    """
+    if not host.namespace.store.is_remote:
+        return False
+    host.submit(_nothing, _Afterwards(call))
+    return True
+
+
+async def catch_up(host: Host) -> None:
+    """Wait for such a turn, where there are other nodes."""
+    if host.namespace.store.is_remote:
+        with contextlib.suppress(TwinbusError):
+            await host.run(_nothing)
+
+
+def _nothing(namespace: Namespace, turn: Turn) -> None:
+    """Let a turn come (`turn.Command`)."""
 
 
 def tick_seconds_max(store: Store) -> float:

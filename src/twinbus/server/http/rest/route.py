@@ -43,6 +43,7 @@ from twinbus.server.broker.accounting import count_sent
 from twinbus.server.broker.commands import Send
 from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.directory.placement import (
+    find_entity,
     get_entity,
     rules_of,
     unwatch_rules,
@@ -52,6 +53,7 @@ from twinbus.server.broker.host import Host
 from twinbus.server.broker.load.admission import check_receiver, send_denial
 from twinbus.server.broker.lock_tokens import lock_of, uuid_of
 from twinbus.server.broker.namespace import Namespace
+from twinbus.server.broker.nodes import catch_up
 from twinbus.server.broker.routing import fragment_key
 from twinbus.server.broker.turn import Turn
 from twinbus.server.http import route
@@ -123,6 +125,9 @@ class RestExchange(Exchange):
     async def answer(self, claim: Claim) -> Response:
         """Find the entity and carry the request out; refusals are raised."""
         wanted = self._wanted
+        if find_entity(self.host, wanted.path.key) is None:
+            # Another node may have made it just now.
+            await catch_up(self.host)
         entity = get_entity(self.host, wanted.path)
         if wanted.action is RestAction.SEND:
             return await self._send(entity)
