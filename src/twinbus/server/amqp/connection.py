@@ -19,6 +19,7 @@ from twinbus.errors import (
     FrameError,
     LimitExceeded,
     PeerError,
+    TwinbusError,
     Unauthorized,
 )
 from twinbus.ledger.schema import AMQP
