@@ -166,6 +166,9 @@ LISTEN_BACKLOG_SOCKETS_MAX = 4096
 # How long clients that read slowly keep a stopping server, and how often it looks.
 SERVER_CLOSE_SECONDS_MAX = 2.0
 SERVER_CLOSE_POLL_SECONDS = 0.01
+# What a server takes to stop at most, on a disk that hangs. Below what its supervisor
+# allows, so that the log says which disk it was.
+SERVER_STOP_SECONDS_MAX = 7.0
 # Clients on several systems refuse server certificates that live longer.
 CERTIFICATE_DAYS = 730
 # Long enough that clients need not trust a new authority while a project lives.

@@ -8,11 +8,13 @@ import socket
 import sqlite3
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
+from tests.faults.traced_disk import HANG, sick_disk
 from tests.server.setup.supervised_site import (
     ROOT,
     SupervisedSite,
@@ -75,6 +77,26 @@ def test_the_supervisor_imports_nothing_of_the_server() -> None:
     assert "--no-supervisor" in help_text
     assert {name for name in imported if name.startswith("twinbus")} == _ALLOWED
     assert not imported & {"asyncio", "sqlite3", "ssl", "subprocess", "typer", "uvloop"}
+
+
+def test_a_disk_that_hangs_does_not_hold_up_the_stop(tmp_path: Path) -> None:
+    options = configured(tmp_path, "orders")
+    with (
+        supervised(tmp_path, options, limits={"SERVER_STOP_SECONDS_MAX": 1}) as site,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        with sick_disk(site.pid, "fdatasync", HANG, site.data / "contoso") as disk:
+            sending = pool.submit(send_in_vain, site, "orders", "hello")
+            disk.wait_for_call()
+
+            site.process.terminate()
+            site.wait_for_log("namespace contoso did not stop in 1 s: the disk hangs.")
+        # The kernel keeps the process until the call of its thread returns.
+        code = site.ended()
+        sending.result()
+
+    assert code == 1
+    assert "was killed" not in site.log
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

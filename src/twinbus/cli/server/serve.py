@@ -528,4 +528,22 @@ async def _serve(
         await stopped.wait()
         systemd.tell_stopping()
     finally:
-        await server.stop()
+        await _stop(server)
+
+
+async def _stop(server: Server) -> None:
+    """Stop, and end the process if a disk hangs: a thread would wait for it."""
+    import asyncio
+
+    stopping = asyncio.ensure_future(server.stop())
+    seconds = limits.SERVER_STOP_SECONDS_MAX
+    done, _ = await asyncio.wait([stopping], timeout=seconds)
+    if not done:
+        logging.getLogger("twinbus.server").warning(
+            "%s did not stop in %g s: the disk hangs. What was accepted is on disk.",
+            server.stopping,
+            seconds,
+        )
+        logging.shutdown()
+        os._exit(1)
+    await stopping

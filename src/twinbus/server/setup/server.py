@@ -114,6 +114,8 @@ class Server:
         connect: Connect | None = None,
     ) -> None:
         self.options = options
+        # What `stop` waits for.
+        self.stopping = "the server"
         self.ports: dict[str, NamespacePort] = {}
         self._clock = clock or SystemClock()
         self._connect = connect or _server_connection()
@@ -346,7 +348,10 @@ class Server:
     # -- stopping ------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Stop accepting, close the connections and the stores. Safe to call twice."""
+        """Stop accepting, close the connections and the stores. Safe to call twice.
+
+        Waits for its disks; `stopping` says for which.
+        """
         self._load.stop()
         if self._joining is not None:
             self._joining.cancel()
@@ -359,10 +364,12 @@ class Server:
         https, self._http = self._http, []
         for http in https:
             await http.close()
-        for port in ports.values():
+        for name, port in ports.items():
+            self.stopping = f"namespace {name}"
             if port.switchboard is not None:
                 port.switchboard.close()
             await stop_hosts(port.host)
+        self.stopping = "the ledger"
         ledgers, self._ledgers = self._ledgers, []
         for ledger in ledgers:
             await ledger.close()
