@@ -115,21 +115,24 @@ def _take(page: Page, name: str) -> None:
     )
 
 
+def _take_all(site: ConsoleSite) -> None:
+    with chromium() as browser, tab(browser, site.port, _WIDTH) as opened:
+        sign_in(opened)
+        for name, address in PICTURES.items():
+            opened.open(address)
+            opened.check()
+            if not address:
+                _busy(site, opened.page)
+            _take(opened.page, name)
+
+
 def main() -> None:
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        ServerProcess(Path(folder), _ENTITIES, name="contoso-west") as process,
-    ):
-        site = ConsoleSite(process)
-        fill(site)
-        with chromium() as browser, tab(browser, site.port, _WIDTH) as opened:
-            sign_in(opened)
-            for name, address in PICTURES.items():
-                opened.open(address)
-                opened.check()
-                if not address:
-                    _busy(site, opened.page)
-                _take(opened.page, name)
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        with ServerProcess(place, _ENTITIES, name="contoso-west") as process:
+            site = ConsoleSite(process)
+            fill(site)
+            _take_all(site)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,9 @@ from tests.console.pictures import FOLDER, PICTURES
 from tests.console.site import RULES, ConsoleSite
 from twinbus.testing.server_process import ServerProcess
 
+# Nineteen screens are looked at by axe-core, which takes a second each.
+pytestmark = pytest.mark.timeout(300)
+
 PAYLOAD = "</textarea><script>alert(1)</script><img src=x onerror=alert(2)>\"'`${1}"
 DEAD = "orders/$DeadLetterQueue"
 BIG = "events/Subscriptions/big"
