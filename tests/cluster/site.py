@@ -49,9 +49,14 @@ class Cluster:
     def health(self, node: int) -> dict[str, Any]:
         """What a node says of itself."""
         port = self.nodes[node].ports["http"]
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health") as answer:
-            found: dict[str, Any] = json.loads(answer.read())
-            return found
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health") as answer:
+                text = answer.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                text = error.read()
+        found: dict[str, Any] = json.loads(text)
+        return found
 
     def post(self, node: int, queue: str, body: bytes) -> int:
         """Send a message over HTTP; returns the status."""

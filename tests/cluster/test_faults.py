@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusError
 
 from tests.cluster.site import Cluster, cluster
 from tests.faults import sdk_story
 from tests.postgres import PostgresServer, shared_server
+from twinbus import limits
 from twinbus.testing.history import HistoryVerdict, Recorder, check, load
 
 [NAMESPACE] = sdk_story.CONFIG["namespaces"]
@@ -149,6 +153,44 @@ def test_nodes_go_on_when_the_database_is_back(tmp_path: Path) -> None:
         verdict, _ = under_load(site, tmp_path, disturb)
 
     assert not verdict.broken, verdict.text()
+
+
+def test_sends_are_held_and_then_refused_while_the_database_is_away(
+    tmp_path: Path,
+) -> None:
+    server = PostgresServer.make()
+    with contextlib.ExitStack() as stack:
+        stack.callback(server.stop)
+        site = stack.enter_context(cluster(tmp_path, server.url(), ENTITIES, 1))
+        sender = stack.enter_context(site.client(0).get_queue_sender("plain"))
+        sender.send_messages(ServiceBusMessage("before"))
+        server.kill()
+
+        started = time.monotonic()
+        with pytest.raises(ServiceBusError, match="internal-error"):
+            sender.send_messages(ServiceBusMessage("refused"))
+        seconds = time.monotonic() - started
+        # The official client tries once more by itself.
+        assert limits.PG_AWAY_SECONDS / 2 < seconds < 25
+        assert site.health(0)["status"] == "unhealthy"
+
+        server.start()
+        until(lambda: site.health(0)["status"] == "healthy")
+        after = stack.enter_context(site.client(0).get_queue_sender("plain"))
+        after.send_messages(ServiceBusMessage("after"))
+        with site.client(0).get_queue_receiver("plain") as receiver:
+            found = receiver.receive_messages(5, max_wait_time=10)
+            found += receiver.receive_messages(5, max_wait_time=2)
+
+    assert [str(each) for each in found] == ["before", "after"]
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    """Wait for something, up to 30 seconds."""
+    deadline = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.1)
 
 
 # -- the matrix ------------------------------------------------------------------------
