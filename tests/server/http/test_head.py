@@ -53,12 +53,15 @@ def health(headers: str) -> str:
     return f"GET /health HTTP/1.1\r\nConnection: close\r\n{headers}\r\n\r\n"
 
 
-@pytest.mark.parametrize("protocol_id", ["\x00", "\x03"])
-async def test_amqp_is_refused_at_once(port: int, protocol_id: str) -> None:
-    """A client of AMQP waits for an answer to its header, and sends no more."""
-    status, text = await ask(port, f"AMQP{protocol_id}\x01\x00\x00")
+@pytest.mark.parametrize("protocol_id", [0, 3])
+async def test_amqp_is_closed_at_once(port: int, protocol_id: int) -> None:
+    """Its client waits for a header of AMQP, and takes all else for broken frames."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"AMQP" + bytes([protocol_id, 1, 0, 0]))
 
-    assert (status, text) == (400, "This port is for HTTP; AMQP has another one.\n")
+    assert await asyncio.wait_for(reader.read(), 10) == b""
+    writer.close()
+    await writer.wait_closed()
 
 
 async def test_a_body_with_two_lengths_is_refused(port: int) -> None:

@@ -50,13 +50,15 @@ class _Reader(h11.Connection):
         # Why a request is refused, and whether its answer has no body.
         self.refused: HeadRefused | None = None
         self.is_head = False
+        # Whether it is no request at all.
+        self.is_amqp = False
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA | h11.PAUSED]:
         """The next part of a request."""
         if self.their_state is h11.IDLE and self.trailing_data[0].startswith(b"AMQP"):
             # Its header has no end of line, for which a client would wait in vain.
-            self.refused = HeadRefused("This port is for HTTP; AMQP has another one.")
-            raise self.refused
+            self.is_amqp = True
+            raise HeadRefused("AMQP was spoken to the port for HTTP.")
         event = super().next_event()
         if isinstance(event, h11.Request):
             self._state[HEADERS_AS_SENT] = event.headers.raw_items()
@@ -156,6 +158,11 @@ class _Http(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """Refuse a request whose head cannot be used; the connection closes."""
         refused = self._reader.refused
+        if self._reader.is_amqp:
+            # Whatever is said in HTTP would be a broken frame to it.
+            log.info("closing %s: AMQP was spoken to the port for HTTP", self.client)
+            self.transport.close()
+            return
         if refused is None:
             super().send_400_response(msg)
             return
