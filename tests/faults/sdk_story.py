@@ -262,8 +262,10 @@ class Story:
         self.messages = messages
         self.broken = threading.Event()
         self.sent = threading.Event()
-        # How far the producer may be ahead, so that sends and settlements mix.
-        self.room = threading.Semaphore(_AHEAD_MAX)
+        # How far the producer may be ahead, so that sends and settlements mix. Where
+        # several stories share the queues, consumers of another one may settle its
+        # messages, so it does not wait for its own.
+        self.room = threading.Semaphore(messages if suffix else _AHEAD_MAX)
 
     def run(self) -> None:
         """Run all clients to their end; an unexpected error of one is raised."""
