@@ -106,7 +106,7 @@ async def test_other_requests_are_refused(
 
 async def test_bytes_that_are_not_http_are_refused(site: Site) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", site.port)
-    writer.write(b"AMQP\x00\x01\x00\x00\r\n\r\n")
+    writer.write(b"\x16\x03\x01\x00\xa5\r\n\r\n")
 
     assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
     writer.close()
