@@ -8,6 +8,7 @@ server, `shared_server`; tests that break a server start their own.
 from __future__ import annotations
 
 import atexit
+import ctypes
 import os
 import shutil
 import signal
@@ -24,6 +25,7 @@ import psycopg
 import pytest
 
 USER = "postgres"
+_PR_SET_PDEATHSIG = 1
 _numbers = count(1)
 
 
@@ -86,6 +88,8 @@ class PostgresServer:
                 cwd=self.folder,
                 stdout=log,
                 stderr=log,
+                # A test process that is killed leaves no server behind.
+                preexec_fn=_end_with_parent,  # noqa: PLW1509
             )
         self._await()
 
@@ -163,6 +167,11 @@ class PostgresServer:
             check=False,
         )
         assert done.returncode == 0, done.stderr.decode()
+
+
+def _end_with_parent() -> None:
+    """Let the kernel stop this process when the one that started it is gone."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
 
 
 def _new_folder() -> Path:

@@ -440,3 +440,19 @@ def test_a_lock_that_ends_is_found_after_a_sweep_that_was_undone(
     assert node.end_locks(at(NOW + 19), 10) == []
     assert len(node.end_locks(at(NOW + 20), 10)) == 1
     node.rollback()
+
+
+def test_a_look_at_time_that_finds_nothing_is_not_logged(
+    nodes: tuple[PostgresStore, PostgresStore],
+) -> None:
+    node, _ = nodes
+    make_queue(node, "a")
+    known = node._log.known
+
+    node.begin()
+    node.end_locks(at(NOW), 10)
+    node.end_sessions(at(NOW), 10)
+    node.forget_duplicates(at(NOW), 10)
+    node.commit()
+
+    assert node._log.known == known

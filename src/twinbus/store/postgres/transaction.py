@@ -534,7 +534,11 @@ class PostgresTransaction(Rows):
             self._execute(query, _columns([row for _, rows in group for row in rows]))
 
     def _changes(self, query: str, at: Any) -> int:
-        return len(self._run(query, at).fetchall())
+        before = self._wrote
+        changed = len(self._run(query, at).fetchall())
+        # A look at time that finds nothing leaves no row in the log.
+        self._wrote = before or changed > 0
+        return changed
 
     def _ids(self, ids: Iterable[int]) -> list[int]:
         # Others are no ids of messages: they are what a client sent.
