@@ -11,14 +11,8 @@ import pytest
 from tests.postgres import shared_server
 from tests.suites import (
     store_history,
-    store_life,
-    store_messages,
-    store_outbox,
-    store_savepoints,
-    store_sessions,
-    store_settling,
-    store_times,
 )
+from tests.suites.store_all import SUITES
 from tests.suites.store_suite import Backend
 from twinbus import limits
 from twinbus.store.base import Store
@@ -150,34 +144,7 @@ def check_rows(database: Shared) -> None:
         assert database.run(query) == [], rule
 
 
-TestTransactions = store_life.TransactionSuite
-TestSavepoints = store_savepoints.SavepointSuite
-TestEntities = store_life.EntitySuite
-TestCounts = store_life.CountSuite
-TestDuplicates = store_life.DuplicateSuite
-TestRecords = store_life.RecordSuite
-TestOutbox = store_outbox.OutboxSuite
-TestApplied = store_outbox.AppliedSuite
-TestMirror = store_outbox.MirrorSuite
-TestAppend = store_messages.AppendSuite
-TestLock = store_messages.LockSuite
-TestTake = store_messages.TakeSuite
-TestFind = store_messages.FindSuite
-TestPeek = store_messages.PeekSuite
-TestRemove = store_messages.RemoveSuite
-TestHold = store_settling.HoldSuite
-TestComplete = store_settling.CompleteSuite
-TestRelease = store_settling.ReleaseSuite
-TestDefer = store_settling.DeferSuite
-TestEndLocks = store_times.EndLocksSuite
-TestExpiry = store_times.ExpirySuite
-TestClock = store_times.ClockSuite
-TestDue = store_times.DueSuite
-TestNextTime = store_times.NextTimeSuite
-TestAccept = store_sessions.AcceptSuite
-TestSessionLock = store_sessions.SessionLockSuite
-TestSessionMessages = store_sessions.SessionMessageSuite
-TestSessionState = store_sessions.SessionStateSuite
+globals().update(SUITES)
 
 
 @pytest.fixture(params=[256, 3])

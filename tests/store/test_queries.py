@@ -55,7 +55,7 @@ def test_both_databases_have_the_same_queries_for_the_rules_of_rows() -> None:
 
 
 def load_all(dialect: str) -> dict[str, str]:
-    return queries.load(dialect, *TOPICS)
+    return queries.load(dialect, *TOPICS, "reading")
 
 
 def test_every_query_of_postgres_is_called() -> None:

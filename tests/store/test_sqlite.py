@@ -13,14 +13,8 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.suites import (
     store_history,
-    store_life,
-    store_messages,
-    store_outbox,
-    store_savepoints,
-    store_sessions,
-    store_settling,
-    store_times,
 )
+from tests.suites.store_all import SUITES
 from tests.suites.store_suite import Backend
 from twinbus.clock import Now
 from twinbus.store.base import Record, Store
@@ -96,34 +90,7 @@ def backend(tmp_path: Path) -> Backend:
     return Folder(tmp_path / "data")
 
 
-TestTransactions = store_life.TransactionSuite
-TestSavepoints = store_savepoints.SavepointSuite
-TestEntities = store_life.EntitySuite
-TestCounts = store_life.CountSuite
-TestDuplicates = store_life.DuplicateSuite
-TestRecords = store_life.RecordSuite
-TestOutbox = store_outbox.OutboxSuite
-TestApplied = store_outbox.AppliedSuite
-TestMirror = store_outbox.MirrorSuite
-TestAppend = store_messages.AppendSuite
-TestLock = store_messages.LockSuite
-TestTake = store_messages.TakeSuite
-TestFind = store_messages.FindSuite
-TestPeek = store_messages.PeekSuite
-TestRemove = store_messages.RemoveSuite
-TestHold = store_settling.HoldSuite
-TestComplete = store_settling.CompleteSuite
-TestRelease = store_settling.ReleaseSuite
-TestDefer = store_settling.DeferSuite
-TestEndLocks = store_times.EndLocksSuite
-TestExpiry = store_times.ExpirySuite
-TestClock = store_times.ClockSuite
-TestDue = store_times.DueSuite
-TestNextTime = store_times.NextTimeSuite
-TestAccept = store_sessions.AcceptSuite
-TestSessionLock = store_sessions.SessionLockSuite
-TestSessionMessages = store_sessions.SessionMessageSuite
-TestSessionState = store_sessions.SessionStateSuite
+globals().update(SUITES)
 
 
 def test_histories_of_seeds_are_those_of_the_model(tmp_path: Path) -> None:

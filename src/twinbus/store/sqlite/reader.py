@@ -9,23 +9,24 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from twinbus import limits
-from twinbus.errors import StoreFault
 from twinbus.store.base import SEQUENCE_BITS, SEQUENCE_MASK, Stored
 from twinbus.store.queries import load
-from twinbus.store.reading import SessionRow
 from twinbus.store.sqlite.file import FILE_NAME
+from twinbus.store.tables.reader import RowReader, told
 
 _SQL = load("sqlite", "messages", "reading")
 
 
-class SqliteReader:
+class SqliteReader(RowReader):
     """A look at one file; implements `reading.StoreReader`."""
+
+    _driver_error = sqlite3.Error
+    _sql = _SQL
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -33,7 +34,7 @@ class SqliteReader:
     @classmethod
     def open(cls, folder: Path) -> Self:
         """Read the store in a folder, beside the process that has it."""
-        with _told():
+        with told(sqlite3.Error):
             connection = sqlite3.connect(
                 f"{(folder / FILE_NAME).resolve().as_uri()}?mode=ro",
                 uri=True,
@@ -58,7 +59,7 @@ class SqliteReader:
             "limit": -1,
         }
         query = _SQL["peek" if session is None else "peek_session"]
-        with _told():
+        with told(sqlite3.Error):
             cursor = self._connection.execute(query, at)
             try:
                 for row in cursor:
@@ -66,27 +67,11 @@ class SqliteReader:
             finally:
                 cursor.close()
 
-    def oldest_ms(self, containers: Iterable[int]) -> dict[int, int]:
-        found: dict[int, int] = {}
-        with _told():
-            for container in containers:
-                base = container << SEQUENCE_BITS
-                at = (base, base | SEQUENCE_MASK)
-                row = self._connection.execute(_SQL["oldest"], at).fetchone()
-                if row is not None:
-                    found[container] = row[0]
-        return found
+    def _run(self, query: str, at: Any) -> sqlite3.Cursor:
+        return self._connection.execute(query, at)
 
-    def locked(self, ids: Sequence[int]) -> set[int]:
-        with _told():
-            rows = self._connection.execute(_SQL["locked_ids"], (json.dumps([*ids]),))
-            return {row[0] for row in rows}
-
-    def sessions(self, container: int, after: str, limit: int) -> list[SessionRow]:
-        at = {"container": container, "after": after, "limit": limit}
-        with _told():
-            rows = self._connection.execute(_SQL["sessions_after"], at)
-            return [SessionRow._make(row) for row in rows]
+    def _ids(self, ids: Sequence[int]) -> str:
+        return json.dumps([*ids])
 
     def close(self) -> None:
         self._connection.close()
@@ -94,12 +79,3 @@ class SqliteReader:
 
 def _decoded(text: bytes) -> str:
     return text.decode("utf-8", "replace")
-
-
-@contextmanager
-def _told() -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.Error as error:
-        text = f"The database of the namespace cannot be read ({error}). Try again."
-        raise StoreFault(text) from error

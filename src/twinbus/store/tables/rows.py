@@ -21,6 +21,7 @@ build on it.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, wraps
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
@@ -104,7 +105,7 @@ def guarded(
 _as_stored: Callable[[Any], Stored] = partial(tuple.__new__, Stored)
 
 
-class Rows:
+class Rows(ABC):
     """The moves that several parts of the store need."""
 
     # What the driver of the database raises.
@@ -131,25 +132,25 @@ class Rows:
 
     # -- what a database gives -------------------------------------------------
 
+    @abstractmethod
     def _failed(self, error: Any) -> TwinbusError:
         """What an error means: the store stops, or a row is not as it should be."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _changes(self, query: str, at: Any) -> int:
         """Run a statement; returns how many rows it has changed."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _ids(self, ids: Iterable[int]) -> Any:
         """Many ids as one parameter of a query."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _fetch(self, query: str, at: Any, texts: Sequence[int]) -> list[Any]:
         """The rows of a query whose first column is the id of a message.
 
         `texts` are the columns that have text: a database that may hold text which
         cannot be read puts such rows into quarantine.
         """
-        raise NotImplementedError
 
     # -- life ------------------------------------------------------------------
 

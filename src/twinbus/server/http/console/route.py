@@ -22,7 +22,12 @@ from starlette.types import Scope
 from twinbus.core.rights import Operation
 from twinbus.errors import CallerError, TwinbusError
 from twinbus.server.access.port import NamespacePort
-from twinbus.server.http.console import (
+from twinbus.server.http.console.actions import MessageLocked
+from twinbus.server.http.console.jobs import Jobs
+from twinbus.server.http.console.live import LiveStreams, View
+from twinbus.server.http.console.looking import Looker
+from twinbus.server.http.console.page import HEADERS, ROOT, static_file, url
+from twinbus.server.http.console.pages import (
     access,
     bulk,
     connections,
@@ -37,11 +42,6 @@ from twinbus.server.http.console import (
     settings,
     signing,
 )
-from twinbus.server.http.console.actions import MessageLocked
-from twinbus.server.http.console.jobs import Jobs
-from twinbus.server.http.console.live import LiveStreams, View
-from twinbus.server.http.console.looking import Looker
-from twinbus.server.http.console.page import HEADERS, ROOT, static_file, url
 from twinbus.server.http.console.rates import RateHistory
 from twinbus.server.http.console.sessions import ConsoleSessions
 from twinbus.server.http.console.visit import Visit

@@ -24,10 +24,10 @@ from twinbus.server.http.console.actions import (
     Replace,
 )
 from twinbus.server.http.console.audit import AuditEntry
-from twinbus.server.http.console.entity import about, found
 from twinbus.server.http.console.looking import LookPlace, place_of
 from twinbus.server.http.console.page import url
-from twinbus.server.http.console.sending import edited, form_of, target_of
+from twinbus.server.http.console.pages.entity import about, found
+from twinbus.server.http.console.pages.sending import edited, form_of, target_of
 from twinbus.server.http.console.showing import body_of, detail
 from twinbus.server.http.console.visit import Visit
 from twinbus.store.base import Stored, sequence_of

@@ -12,12 +12,12 @@ from twinbus.core.rights import Operation
 from twinbus.errors import ArgumentError, CallerError
 from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.directory.placement import get_entity
-from twinbus.server.http.console.entity import found
 from twinbus.server.http.console.forms import ConsoleForm
 from twinbus.server.http.console.jobs import PLANNED, BulkPlan, Job
 from twinbus.server.http.console.page import url
+from twinbus.server.http.console.pages.entity import found
+from twinbus.server.http.console.pages.sending import target_of
 from twinbus.server.http.console.scanning import MessageFilter
-from twinbus.server.http.console.sending import target_of
 from twinbus.server.http.console.visit import Visit
 
 ACTIONS = ("resubmit", "move", "delete")

@@ -29,9 +29,9 @@ from twinbus.server.broker.routing import fragment_key
 from twinbus.server.broker.turn import Turn
 from twinbus.server.http.console.actions import restored
 from twinbus.server.http.console.audit import AuditEntry
-from twinbus.server.http.console.entity import about, found
 from twinbus.server.http.console.forms import ConsoleForm
 from twinbus.server.http.console.page import url
+from twinbus.server.http.console.pages.entity import about, found
 from twinbus.server.http.console.showing import body_of
 from twinbus.server.http.console.visit import Visit
 from twinbus.server.http.rest.messages import plain, read_batch

@@ -29,9 +29,9 @@ from twinbus.server.broker.directory.entity import Entity, Rule
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
 from twinbus.server.http.console.audit import AuditEntry
-from twinbus.server.http.console.entity import about, found
 from twinbus.server.http.console.forms import ConsoleForm
 from twinbus.server.http.console.page import url
+from twinbus.server.http.console.pages.entity import about, found
 from twinbus.server.http.console.visit import Visit
 
 # Not settings, or changed elsewhere.

@@ -27,11 +27,11 @@ from twinbus.server.broker.rendering import render_stored
 from twinbus.server.broker.turn import Turn
 from twinbus.server.http.console.actions import deliver, without_marks
 from twinbus.server.http.console.audit import AuditEntry
-from twinbus.server.http.console.entity import found
 from twinbus.server.http.console.forms import read_upload
 from twinbus.server.http.console.jobs import CANCELLED, DONE, Job
 from twinbus.server.http.console.looking import LookPlace, places_at
 from twinbus.server.http.console.page import url
+from twinbus.server.http.console.pages.entity import found
 from twinbus.server.http.console.scanning import MessageFilter, Scan
 from twinbus.server.http.console.showing import body_of, summary
 from twinbus.server.http.console.visit import Visit

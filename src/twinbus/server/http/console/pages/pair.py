@@ -20,9 +20,9 @@ from twinbus.core.names import EntityPath
 from twinbus.core.rights import Operation
 from twinbus.errors import PeerError
 from twinbus.server.broker.host import Host
-from twinbus.server.http.console import overview
 from twinbus.server.http.console.looking import LookPlace, places_at
 from twinbus.server.http.console.page import when
+from twinbus.server.http.console.pages import overview
 from twinbus.server.http.console.scanning import MessageFilter, Scan
 from twinbus.server.http.console.showing import body_of
 from twinbus.server.http.console.visit import Visit

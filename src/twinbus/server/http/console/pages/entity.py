@@ -18,9 +18,9 @@ from twinbus.core.rights import Operation
 from twinbus.errors import ArgumentError, Unauthorized
 from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.directory.placement import get_entity
-from twinbus.server.http.console import overview
 from twinbus.server.http.console.live import Parts
 from twinbus.server.http.console.looking import LookPlace, places_at
+from twinbus.server.http.console.pages import overview
 from twinbus.server.http.console.scanning import MessageFilter, Scan, reason_of
 from twinbus.server.http.console.showing import summary
 from twinbus.server.http.console.visit import Visit

@@ -22,9 +22,9 @@ from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
 from twinbus.server.http.console.audit import AuditEntry
-from twinbus.server.http.console.entity import about, found
 from twinbus.server.http.console.looking import LookPlace, places_at
 from twinbus.server.http.console.page import url, when
+from twinbus.server.http.console.pages.entity import about, found
 from twinbus.server.http.console.visit import Visit
 from twinbus.store.reading import SessionRow, StoreReader
 
