@@ -54,12 +54,15 @@ def health(headers: str) -> str:
 
 
 @pytest.mark.parametrize("protocol_id", [0, 3])
-async def test_amqp_is_closed_at_once(port: int, protocol_id: int) -> None:
+async def test_amqp_is_closed_at_once(
+    port: int, protocol_id: int, caplog: pytest.LogCaptureFixture
+) -> None:
     """Its client waits for a header of AMQP, and takes all else for broken frames."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"AMQP" + bytes([protocol_id, 1, 0, 0]))
 
     assert await asyncio.wait_for(reader.read(), 10) == b""
+    assert "it speaks AMQP; this port is for HTTP" in caplog.text
     writer.close()
     await writer.wait_closed()
 

@@ -159,9 +159,7 @@ class _Http(H11Protocol):
         """Refuse a request whose head cannot be used; the connection closes."""
         refused = self._reader.refused
         if self._reader.is_amqp:
-            # Whatever is said in HTTP would be a broken frame to it.
-            log.info("closing %s: AMQP was spoken to the port for HTTP", self.client)
-            self.transport.close()
+            self._refuse_amqp()
             return
         if refused is None:
             super().send_400_response(msg)
@@ -180,6 +178,15 @@ class _Http(H11Protocol):
             del answer[1]
         for event in answer:
             self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+    def _refuse_amqp(self) -> None:
+        """Close without a word: one of HTTP would be a broken frame to the client."""
+        port: NamespacePort = self.app_state["port"]
+        address = self.client[0] if self.client else ""
+        if port.failures.may_log(address, port.host.token_clock.now().steady_ms):
+            text = "closing %s: it speaks AMQP; this port is for HTTP"
+            log.warning(text, self.client)
         self.transport.close()
 
     def on_response_complete(self) -> None:
