@@ -194,6 +194,20 @@ def test_strict_locks_do_not_accept_a_lost_link_as_a_reason() -> None:
     assert check(history, rules).broken == {"duplicate": 1}
 
 
+@pytest.mark.parametrize(("early_ms", "convicted"), [(0, 0), (2, 0), (50, 1)])
+def test_the_ends_of_locks_are_told_by_a_clock_that_is_slewed(
+    early_ms: int, convicted: int
+) -> None:
+    rules = Rules(default=QueueRules(lock_ms=5000, strict_locks=True))
+    first, second = _delivery(0, 100), _delivery(0, 5100)
+    first.lock_until = 5100
+    second.lock_until = 5100 - early_ms + 5000
+
+    verdict = check([*_sends(1), first, second, *_look(0)], rules)
+
+    assert verdict.broken.get("overlap", 0) == convicted
+
+
 def test_repeated_settlements_may_succeed_but_not_differ() -> None:
     complete = Event("c", "complete", "p-0", 150, 151, queue="q", sequence=1)
     again = Event("c", "complete", "p-0", 160, 161, queue="q", sequence=1)

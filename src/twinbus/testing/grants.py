@@ -1,8 +1,8 @@
 """The rules about locks: one holder at a time, settled once, counted right.
 
 Owns what may follow a grant, and when. Times given by the broker (lock ends) are
-compared exactly with each other; times that clients read have the slack of the rules.
-Knows nothing about producers or about other messages.
+compared with each other as exactly as a wall clock allows; times that clients read have
+the slack of the rules. Knows nothing about producers or about other messages.
 """
 
 from __future__ import annotations
@@ -17,6 +17,10 @@ from twinbus.testing.verdict import HistoryVerdict
 # Settlements after which the copy is no longer in its queue.
 _REMOVING = ("complete", "dead_letter")
 _FREEING = ("abandon", "release", "defer")
+# A broker counts locks by a steady clock and tells their ends by the wall clock. Each is
+# read in whole milliseconds, and a time service slews the second by 0.05 % at most.
+_ROUNDED_MS = 2
+_SLEWED_PER_MS = 0.0005
 
 
 def granted_at(index: Index, grant: Grant) -> float | None:
@@ -125,7 +129,8 @@ class _Judge:
         lock_end, freed_at = grant.lock_end, self.freed_at(grant)
         exact = granted_at(self.index, after)
         if exact is not None:
-            early = exact < lock_end and exact + self.slack < freed_at
+            told_ms = _ROUNDED_MS + self.rules.lock_ms * _SLEWED_PER_MS
+            early = exact + told_ms < lock_end and exact + self.slack < freed_at
             given_at = exact
         else:
             given_at = after.receive.end_at
