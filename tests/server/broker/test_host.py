@@ -8,9 +8,10 @@ import pytest
 
 from twinbus.clock import ManualClock, Now
 from twinbus.errors import Bug, StoreFault
+from twinbus.server.broker.crossing.recovery import Recovery
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
-from twinbus.server.broker.turn import Turn
+from twinbus.server.broker.turn import Turn, Work
 from twinbus.store.base import EntityRow
 from twinbus.store.sqlite.store import SqliteStore
 
@@ -100,4 +101,29 @@ async def test_an_unexpected_error_of_a_turn_tells_clients_no_path(
             await host.run(nothing)
 
     assert refused.value.text == "The server failed (OSError). Its log says more."
+    await host.close()
+
+
+IDLE, TOLD = Work(Now.at(1), tick=True), Work(Now.at(1), [nothing])
+
+
+@pytest.mark.parametrize(
+    ("failed", "between", "broken"),
+    [(TOLD, IDLE, 1), (IDLE, TOLD, 1), (TOLD, TOLD, 0), (IDLE, IDLE, 0)],
+)
+async def test_a_turn_heals_only_what_it_had_to_do(
+    failed: Work, between: Work, broken: int
+) -> None:
+    host = Host(Namespace("contoso", WatchedStore.memory()), ManualClock())
+    said: list[str] = []
+    host.on_broken = said.append
+    recovery = Recovery(host, None)
+    with pytest.raises(AttributeError) as caught:
+        raise AttributeError("a defect")
+
+    recovery.note_failure(caught.value, failed)
+    recovery.note_success(between)
+    recovery.note_failure(caught.value, failed)
+
+    assert len(said) == broken
     await host.close()

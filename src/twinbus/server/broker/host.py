@@ -3,10 +3,9 @@
 Connections hand in commands and say what they can take. A turn gathers all that have
 arrived and runs them in one transaction (`turn.py`), on the event loop. Then the host
 commits in a thread (one long sync, without the interpreter's lock) and only after that
-hands out replies, deliveries and effects. Parsing goes on meanwhile; what arrives waits
-for the next turn. A namespace with several shards has a host for each, and their turns
-run in threads, so that one whose disk hangs does not hold up the others. So nothing is
-acknowledged before it is on disk, and one sync serves all clients.
+hands out replies, deliveries and effects. What arrives meanwhile waits for the next
+turn. Each of several shards has a host, and turns in a thread: a disk that hangs does
+not hold up the others. What is acknowledged is on disk, and one sync serves all.
 
 If the store fails, nothing of the turn happened: every command in it fails, and the
 host refuses what comes until `Store.recover` says that writing works again.
@@ -321,7 +320,7 @@ class Host:
             await self._stop_accepting(fault, submissions)
         except Exception as error:
             log.exception("a turn of %s failed", self.namespace.name)
-            self._recovery.note_failure(error)
+            self._recovery.note_failure(error, work)
             text = f"The server failed ({type(error).__name__}). Its log says more."
             await self._undo()
             for submission in submissions:
@@ -330,7 +329,7 @@ class Host:
             self._to_serve.update(dict.fromkeys(self._wants))
             self._loop.call_later(limits.TICK_SECONDS_MIN, self.wake)
         else:
-            self._recovery.failed_at = ""
+            self._recovery.note_success(work)
             self.pending.note(submissions, outcome, started, self._loop.time())
             self._hand_out(submissions, outcome)
             self.turn_seconds.observe(self._loop.time() - started)
@@ -418,7 +417,7 @@ class Host:
         self._hand_out_effects(outcome.effects)
         if outcome.tick_again:
             self.tick()
-        if self.mover is not None:
+        if self.mover is not None and outcome.carries:
             self.mover.look(self)
         if self.spool is not None and self.fault is None:
             self.spool.look_at_disk()
@@ -552,8 +551,9 @@ class Host:
         self._tick_due = True
         self._to_serve.update(dict.fromkeys(self._wants))
         self.wake()
-        if self.mover is not None and self.spool is not None:
+        if self.mover is not None:
             self.mover.accepts_again(self)
+        if self.spool is not None:
             self.spool.look_at_disk()
 
     def stay_away(self, problem: str) -> None:

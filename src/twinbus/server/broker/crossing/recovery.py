@@ -21,8 +21,15 @@ from twinbus.store.base import PROBE, Record, Store, id_of
 
 if TYPE_CHECKING:
     from twinbus.server.broker.host import Host
+    from twinbus.server.broker.turn import Work
 
 log = logging.getLogger("twinbus.host")
+
+
+def _parts(work: Work) -> frozenset[str]:
+    """Which kinds of work a turn had."""
+    found = {"commands": work.commands, "tick": work.tick, "serve": work.to_serve}
+    return frozenset(name for name, value in found.items() if value)
 
 
 class SlowTurn:
@@ -65,17 +72,23 @@ class Recovery:
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._closing = False
-        # Where the last turn has failed.
-        self.failed_at = ""
+        # Where the last turn has failed, and what it had to do.
+        self._failed_at = ""
+        self._failed_parts: frozenset[str] = frozenset()
 
-    def note_failure(self, error: Exception) -> None:
+    def note_success(self, work: Work) -> None:
+        """A turn was well; it proves nothing of what it had not to do."""
+        if self._failed_at and self._failed_parts <= _parts(work):
+            self._failed_at = ""
+
+    def note_failure(self, error: Exception, work: Work) -> None:
         """A turn has failed with a defect; the second time it is said aloud."""
         place = traceback.extract_tb(error.__traceback__)[-1]
         failed_at = f"{type(error).__name__} at {place.filename}:{place.lineno}"
-        if failed_at == self.failed_at:
+        if failed_at == self._failed_at:
             name = self._host.namespace.name
             self._host.on_broken(f"a turn of {name} failed twice with {failed_at}")
-        self.failed_at = failed_at
+        self._failed_at, self._failed_parts = failed_at, _parts(work)
 
     def later(self) -> None:
         """Try after a while."""
