@@ -7,9 +7,10 @@ queue of the same primary. Reads one command per line and answers each with JSON
         gives {"alone_us": [...], "paired_us": [...]}: processor time of this process
         for each message, of parts that take turns, so that neither the machine nor the
         place of something in memory can favour one of them
-    {"do": "send", "count": N, "size": S, "tasks": T, "dicts": B}
+    {"do": "send", "count": N, "size": S, "tasks": T, "kind": K}
         gives {"seconds": S, "cpu_seconds": C} of the paired one, as `bench.task_worker`
-        does; messages are dicts, or else objects of the official client
+        does; messages are of the official client (K is "official"), of our own class
+        ("light"), or dicts ("dict")
 
 To compare, messages are made before the clock runs, with ids or without (pairing gives
 those one each); to send, making them counts. Run as
@@ -32,10 +33,22 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from bench.target import QUEUE, Target
 from bench.task_worker import Content, contents, share
 from twinbus.aio import MessagingFactory, SendAvailabilityPairedNamespaceOptions
+from twinbus.aio import ServiceBusMessage as LightMessage
 
 
 def _message(content: Content) -> ServiceBusMessage:
     return ServiceBusMessage(content.body, message_id=content.message_id)
+
+
+def _light(content: Content) -> ServiceBusMessage:
+    return LightMessage(content.body, message_id=content.message_id)
+
+
+_KINDS: dict[str, Callable[[Content], Any]] = {
+    "official": _message,
+    "light": _light,
+    "dict": Content._asdict,
+}
 
 
 class PairWorker:
@@ -81,10 +94,10 @@ class PairWorker:
         return took
 
     async def send(
-        self, count: int, size: int, tasks: int, dicts: bool = False
+        self, count: int, size: int, tasks: int, kind: str = "official"
     ) -> dict[str, float]:
         """The rate of the paired one, with the making of messages."""
-        make = Content._asdict if dicts else _message
+        make = _KINDS[kind]
         given = contents(count)
         gc.collect()
         started, worked = time.perf_counter(), time.process_time()

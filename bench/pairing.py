@@ -6,8 +6,10 @@ little on a busy machine, where it differs from the next by ten times the figure
 turns are short and many, and the figure of a round is the median over all of its pairs;
 its spread is that of the rounds. Rates are told beside the
 official client's, against the same server process, with the making of messages. A
-`ServiceBusMessage` takes longer to make than to send, and both clients make one; of
-dicts only the official client makes them, so the same rate of it stands beside both.
+`ServiceBusMessage` of the official client takes longer to make than to send, and both
+clients make one. The paired sender is also given dicts (`dict_`) and messages of our
+own class (`light_`), which need none; beside those stands the same rate of the official
+client.
 """
 
 from __future__ import annotations
@@ -24,7 +26,12 @@ from bench.processes import Child, twinbus, worker
 _PAIRED = "paired"
 _SINGLE = Pattern("single", 1, 64)
 _BATCHES = Pattern("batches", 100, 8)
-_DICTS = Pattern("dict_batches", 100, 8, {"dicts": True})
+# Messages that only the paired sender can send without the official constructor.
+_OWN = (
+    Pattern("dict_batches", 100, 8, {"kind": "dict"}),
+    Pattern("light_batches", 100, 8, {"kind": "light"}),
+    Pattern("light_single", 1, 64, {"kind": "light"}),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +100,12 @@ def _rates(plan: Plan, results: Results, clients: tuple[Child, Child, Child]) ->
     patterns = [each for each in PATTERNS if each.tasks > 1]
     for number in range(plan.rounds + 1):
         for name, side in sides.items():
-            for pattern in [*patterns, _DICTS] if name == _PAIRED else patterns:
+            for pattern in [*patterns, *_OWN] if name == _PAIRED else patterns:
                 side.send(pattern, plan.tasks_max)
                 emptying.ask(do="receive", count=side.count)
             if not number:
                 side.forget()
     for name, rates in sides[_PAIRED].rates.items():
-        official = sides[SDK].rates[name.replace("dict_", "")]
+        official = sides[SDK].rates[name.replace("dict_", "").replace("light_", "")]
         results.ratio(f"paired_{name}_vs_sdk", rates, official)
         results.add(f"paired_{name}_per_second", rates)

@@ -38,7 +38,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     # A pair with an outbox starts a server, which it knows as a folder that is served.
     "pairing": _BELOW_PAIRING | {"hosting"},
     "spark": _BELOW_SPARK | {"cost"},
-    "server": _BELOW_CLIENT | {"config_node"},
+    # The console says what a backlog costs.
+    "server": _BELOW_CLIENT | {"config_node", "cost"},
     # Values of a configuration file, for the server's and for price books.
     "config_node": frozenset({"core"}),
     "cost": frozenset({"core", "ledger", "config_node"}),

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         SecondaryAlreadyPaired,
         SecondaryInUse,
         SendAvailabilityPairedNamespaceOptions,
+        ServiceBusMessage,
         TooManyHeldSends,
         Verdict,
     )
@@ -69,6 +70,7 @@ __all__ = [
     "SecondaryAlreadyPaired",
     "SecondaryInUse",
     "SendAvailabilityPairedNamespaceOptions",
+    "ServiceBusMessage",
     "TooManyHeldSends",
     "Verdict",
     "embedded",

@@ -24,6 +24,7 @@ from twinbus.pairing.options import (
     SendAvailabilityPairedNamespaceOptions,
 )
 from twinbus.pairing.rules.classification import Verdict
+from twinbus.pairing.sdk.light_message import ServiceBusMessage
 from twinbus.pairing.shell.factory import MessagingFactory, PairingView
 from twinbus.pairing.shell.message_sender import MessageSender
 from twinbus.pairing.status import EntityStatus, OutboxStatus, PairingStatus
@@ -60,6 +61,7 @@ __all__ = [
     "SecondaryAlreadyPaired",
     "SecondaryInUse",
     "SendAvailabilityPairedNamespaceOptions",
+    "ServiceBusMessage",
     "TooManyHeldSends",
     "Verdict",
     "embedded",

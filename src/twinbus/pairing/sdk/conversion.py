@@ -30,7 +30,7 @@ def payloads_of(messages: Any, with_id: bool) -> list[bytes] | bytes:
     `with_id` puts a new id on every message that has none. The caller's objects stay as
     they are.
     """
-    if isinstance(messages, ServiceBusMessage):
+    if isinstance(messages, (ServiceBusMessage, dict)):
         return payload_of(messages, with_id)
     if isinstance(messages, MessageBatch):
         return _with_ids(messages.payloads, with_id and not messages.with_ids)

@@ -24,8 +24,9 @@ from uuid import UUID, uuid4
 from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType
 
-from twinbus import limits
 from twinbus.clock import SystemClock
+from twinbus.pairing.sdk.light_message import ServiceBusMessage as LightMessage
+from twinbus.pairing.sdk.light_message import is_plain
 from twinbus.pairing.sdk.values import (
     as_amqp,
     as_binary,
@@ -69,10 +70,6 @@ _EXPIRY = 8
 _CREATION = 9
 _TTL = 2
 
-# Of the texts that the official client limits, the shortest limit; a dict with a longer
-# text goes the general way.
-_CHARS_MAX = limits.MESSAGE_ID_CHARS_MAX
-
 _NULL_BODY = section(sections.VALUE, None)
 _DATA = AmqpMessageBodyType.DATA
 _SEQUENCE = AmqpMessageBodyType.SEQUENCE
@@ -93,9 +90,12 @@ def payload_of(message: Any, with_id: bool) -> bytes:
     """
     try:
         if type(message) is dict:
-            payload = _of_plain_dict(message)
-            if payload is not None:
-                return payload
+            if is_plain(message):
+                return _of_plain(message)
+        elif type(message) is LightMessage:
+            plain = message.plain()
+            if plain is not None:
+                return _of_plain(plain)
         try:
             raw = message.raw_amqp_message
         except AttributeError:
@@ -107,24 +107,20 @@ def payload_of(message: Any, with_id: bool) -> bytes:
         raise _not_a_message(message, error) from error
 
 
-def _of_plain_dict(message: dict[Any, Any]) -> bytes | None:
-    """A dict of text and bytes, encoded directly; None for every other dict.
+def _of_plain(message: dict[Any, Any]) -> bytes:
+    """Arguments of a message that are text and bytes (`is_plain`), encoded directly.
 
-    The bytes are those of its `ServiceBusMessage`, which takes ten times as long to
-    make as to encode.
+    The bytes are those of the official `ServiceBusMessage`, which takes ten times as
+    long to make as to encode.
     """
     fields: list[Any] = [None] * len(_PROPERTIES_FIELDS)
     for key, value in message.items():
         place = _PLAIN_FIELDS.get(key)
-        if place is not None and type(value) is str and len(value) <= _CHARS_MAX:
+        if place is not None:
             fields[place] = value
-        elif key not in ("body", "application_properties"):
-            return None
-    body, values = message.get("body"), message.get("application_properties")
+    body, values = message["body"], message.get("application_properties")
     if type(body) is str:
         body = body.encode()
-    if type(body) is not bytes:
-        return None
     # The official client gives each of its messages an id.
     message_id = fields[sections.MESSAGE_ID] or str(uuid4())
     fields[sections.MESSAGE_ID] = message_id
@@ -304,7 +300,7 @@ _PROPERTIES_FIELDS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
     ("reply_to_group_id", as_text),
 )
 
-# Keywords of `ServiceBusMessage` whose text becomes a property as it is.
+# Where the keywords of `light_message.TEXT_KEYWORDS` stand among the properties.
 _PLAIN_FIELDS = {
     "message_id": 0,
     "to": 2,
