@@ -201,8 +201,9 @@ def test_a_message_keeps_its_senders_properties() -> None:
 @pytest.mark.parametrize("durable", [None, True, False])
 @pytest.mark.parametrize("first", [None, True, False])
 @pytest.mark.parametrize("deliveries", [0, 1, 255])
+@pytest.mark.parametrize("origin", [None, 5, (1 << 63) - 1])
 def test_the_fast_way_out_writes_what_the_other_does(
-    durable: bool | None, first: bool | None, deliveries: int
+    durable: bool | None, first: bool | None, deliveries: int, origin: int | None
 ) -> None:
     header = section(sections.HEADER, [durable, None, None, first])
     message = sections.parse(header + BARE)
@@ -211,7 +212,10 @@ def test_the_fast_way_out_writes_what_the_other_does(
     out.token = token
     out.locked_until_ms = 2000
 
-    fast = render_locked((7, 1000, deliveries), token, 2000, message.head())
+    halves = (int.from_bytes(token[:8], "big"), int.from_bytes(token[8:], "big"))
+    out.origin = origin
+    numbers = (7, 1000, deliveries)
+    fast = render_locked(numbers, halves, 2000, message.head(), origin)
 
     assert fast is not None
     assert fast + message.bare == render(out, message.head(), message.bare)
@@ -221,6 +225,7 @@ def test_the_fast_way_out_writes_what_the_other_does(
     assert [*found[sections.MESSAGE_ANNOTATIONS]] == [
         "x-opt-sequence-number",
         "x-opt-enqueued-time",
+        *([] if origin is None else ["x-opt-enqueue-sequence-number"]),
         "x-opt-locked-until",
     ]
 
@@ -237,8 +242,8 @@ def test_the_number_at_the_first_entity_is_told_after_a_forward() -> None:
 def test_the_fast_way_out_leaves_unusual_messages_alone() -> None:
     unusual = sections.parse(HEADER + BARE).head()
 
-    assert render_locked((1, 1, 0), b"\0" * 16, 1, unusual) is None
-    assert render_locked((1, 1, 256), b"\0" * 16, 1, b"") is None
+    assert render_locked((1, 1, 0), (0, 0), 1, unusual) is None
+    assert render_locked((1, 1, 256), (0, 0), 1, b"") is None
 
 
 def test_a_large_delivery_count_is_written_in_full() -> None:

@@ -23,19 +23,20 @@ class Message:
     """A received or peeked message."""
 
     __slots__ = (
+        "_lock",
         "_locked_until_ms",
         "_parts",
         "delivery_id",
         "link",
-        "lock_token",
         "payload",
     )
 
-    def __init__(self, payload: bytes, lock_token: UUID | None = None) -> None:
+    def __init__(self, payload: bytes, lock: UUID | bytes | None = None) -> None:
         # All sections, encoded, as they came.
         self.payload = payload
-        # What `$management` knows the lock by; None without a lock.
-        self.lock_token = lock_token
+        # The lock token, or the delivery tag that it is made of when it is asked for:
+        # most messages are settled without it.
+        self._lock = lock
         # How to settle it on the link that brought it.
         self.link: ReceiveLink | None = None
         self.delivery_id = -1
@@ -52,6 +53,14 @@ class Message:
                     value, _ = decode(self.payload, start, budget=budget)
                     self._parts[found] = value
         return self._parts.get(code)
+
+    @property
+    def lock_token(self) -> UUID | None:
+        """What `$management` knows the lock by; None without a lock."""
+        lock = self._lock
+        if isinstance(lock, bytes):
+            lock = self._lock = UUID(bytes_le=lock)
+        return lock
 
     @property
     def bare(self) -> bytes:

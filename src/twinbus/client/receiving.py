@@ -11,7 +11,6 @@ import asyncio
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
-from uuid import UUID
 
 from twinbus.client.link import LiveLink
 from twinbus.client.live import LiveConnection, remote_error
@@ -115,6 +114,8 @@ class ReceiveLink(LiveLink):
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
+        # Each is told once, also if much comes before its task runs.
+        self._waiters.clear()
 
     # -- settling ----------------------------------------------------------------------
 
@@ -152,15 +153,17 @@ class ReceiveLink(LiveLink):
 
     def on_delivered(self, delivery: Delivered) -> None:
         """A message came."""
-        tag = delivery.tag
-        locked = not delivery.settled and len(tag) == _TOKEN_BYTES
-        token = UUID(bytes_le=tag) if locked else None
-        message = Message(delivery.payload, token)
-        if not delivery.settled:
+        if delivery.settled:
+            message = Message(delivery.payload)
+        else:
+            tag = delivery.tag
+            lock = tag if len(tag) == _TOKEN_BYTES else None
+            message = Message(delivery.payload, lock)
             message.link = self
             message.delivery_id = delivery.delivery_id
         self.buffer.append(message)
-        self._tell()
+        if self._waiters:
+            self._tell()
 
     def on_flow(self) -> None:
         """The server gave credit back."""

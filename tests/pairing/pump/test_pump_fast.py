@@ -124,6 +124,32 @@ def test_expired_messages_take_the_general_path() -> None:
     assert isinstance(decide(found, T0 + 60_000), DeadLetter)
 
 
+def test_equal_properties_leave_each_message_its_own_times() -> None:
+    """What is remembered of properties must not hold what differs between messages."""
+    found = [
+        delivered(
+            envelope.divert(usual(ttl_ms=3_600_000, body=body), "orders", time_ms)
+        )
+        for body, time_ms in ((b"first", T0), (b"second", T0 + 30))
+    ]
+
+    for each in found:
+        expected = slow(each, T0 + 100, "remaining")
+        assert isinstance(expected, SendToPrimary)
+        fast = fast_restore(each, T0 + 100, False)
+        assert fast == (expected.path, expected.payload)
+
+
+def test_an_id_that_does_not_fill_its_list_takes_the_general_path() -> None:
+    found = delivered(envelope.divert(usual(), "orders", T0))
+    at = found.index(b"\x00\x53\x73\xc0")
+    # The list says that the id is one byte shorter than it is.
+    damaged = found[: at + 7] + bytes((found[at + 7] - 1,)) + found[at + 8 :]
+
+    assert fast_restore(found, T0, False) is not None
+    assert fast_restore(damaged, T0, False) is None
+
+
 @given(messages.messages(), st.sampled_from(["remaining", "restart"]))
 @example(usual({"a": 1}, session_id="s"), "remaining")
 def test_both_paths_agree_on_any_message(payload: bytes, rule: str) -> None:

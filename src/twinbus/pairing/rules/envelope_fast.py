@@ -17,7 +17,7 @@ from twinbus.pairing.rules.envelope import (
     TICKS_PER_MS,
     TIME_TO_LIVE,
 )
-from twinbus.wire.message.fast_delivery import join_moved, moved_keys, read_moved
+from twinbus.wire.message.fast_delivery import join_moved, moved_reader, read_moved
 from twinbus.wire.message.names import PING_CONTENT_TYPE
 
 _PING = PING_CONTENT_TYPE.encode("ascii")
@@ -29,7 +29,7 @@ def _is_free(name: str) -> bool:
     return lower not in ALIASES and not lower.startswith(ESCAPE)
 
 
-_ALIASES = moved_keys(PATH, SESSION_ID, TIME_TO_LIVE, DIVERTED_AT, _is_free)
+_ALIASES = moved_reader(PATH, SESSION_ID, TIME_TO_LIVE, DIVERTED_AT, _is_free)
 
 
 def fast_restore(

@@ -51,7 +51,8 @@ REASON_REFUSED = "MessageRefused"
 _key_of = lru_cache(limits.ENTITY_KEYS_KEPT_MAX)(entity_key)
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: that would take three times as long to make, and each message has one.
+@dataclass(slots=True)
 class SendToPrimary:
     """Send these bytes to this entity of the primary; once accepted, complete."""
 

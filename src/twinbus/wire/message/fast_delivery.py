@@ -33,7 +33,8 @@ from twinbus.wire.types import UInt
 _HEADER = b"\x00\x53\x70\xc0"
 _PROPERTIES = b"\x00\x53\x73\xc0"
 _APPLICATION = b"\x00\x53\x74\xc1"
-_DATA = b"\x00\x53\x75"
+_DATA_SHORT = b"\x00\x53\x75\xa0"
+_DATA_LONG = b"\x00\x53\x75\xb0"
 _HEADER_FIELDS = 5
 _HEADER_FIELDS_OF_SENDER = 4
 _DELIVERY_COUNT = 4
@@ -42,24 +43,22 @@ _TTL_MS_MIN = 256
 _TTL_MS_MAX = 0xFFFFFFFF
 # Lock token, then section, size and count of the annotations, then their three pairs.
 _BROKERS = struct.Struct(
-    f">{len(TOKEN_SECTION)}s16x4sII{len(KEY_SEQUENCE)}sq{len(KEY_ENQUEUED)}sq"
+    f">{len(TOKEN_SECTION)}s16x4s8x{len(KEY_SEQUENCE)}sq{len(KEY_ENQUEUED)}sq"
     f"{len(KEY_LOCKED)}sq"
 )
 _read_brokers = _BROKERS.unpack_from
 # The same without the values, and what it finds if there are no other annotations.
-_read_constants = struct.Struct(
-    f">{len(TOKEN_SECTION)}s16x4sII{len(KEY_SEQUENCE)}s8x{len(KEY_ENQUEUED)}s8x"
-    f"{len(KEY_LOCKED)}s8x"
-).unpack_from
 _CONSTANTS = (
     TOKEN_SECTION,
-    ANNOTATIONS_START,
-    _BROKERS.size - len(TOKEN_SECTION) - 16 - 8,
-    6,
-    KEY_SEQUENCE,
+    ANNOTATIONS_START
+    + struct.pack(">II", _BROKERS.size - len(TOKEN_SECTION) - 16 - 8, 6)
+    + KEY_SEQUENCE,
     KEY_ENQUEUED,
     KEY_LOCKED,
 )
+_read_constants = struct.Struct(
+    ">{}s16x{}s8x{}s8x{}s8x".format(*map(len, _CONSTANTS))
+).unpack_from
 _SIZE = struct.Struct(">I").unpack_from
 _LONG = struct.Struct(">q").unpack_from
 # Bytes of values that have a fixed size.
@@ -101,7 +100,7 @@ def read_stamp(payload: bytes) -> Stamp | None:
         fields = _read_brokers(payload, p)
     except struct.error:
         return None
-    token, kind, _, _, key_1, sequence, key_2, enqueued_ms, key_3, until_ms = fields
+    token, kind, key_1, sequence, key_2, enqueued_ms, key_3, until_ms = fields
     if (token, kind, key_1, key_2, key_3) != _STAMP_KEYS:
         return None
     return Stamp(sequence, enqueued_ms, until_ms, header[1])
@@ -113,6 +112,11 @@ _STAMP_KEYS = (TOKEN_SECTION, ANNOTATIONS_START, KEY_SEQUENCE, KEY_ENQUEUED, KEY
 # -- a message with moved fields -----------------------------------------------------
 
 
+# Application properties that end with moved ones: those of the sender as a section, the
+# address, the session id as encoded, and the time to live in units of 100 ns.
+MovedProperties = tuple[bytes, str, bytes | None, int | None]
+
+
 class MovedKeys(NamedTuple):
     """The properties that stand last, each with the first bytes of its value.
 
@@ -121,24 +125,25 @@ class MovedKeys(NamedTuple):
     """
 
     address: bytes
-    address_size: int
     session: bytes
-    session_size: int
     lifetime: bytes
-    lifetime_size: int
     time: bytes
     # Whether an encoded name may be that of another property.
     is_free: Callable[[bytes], bool]
 
 
-def moved_keys(
+# Reads application properties, without their size and without the value of the time.
+ReadMoved = Callable[[bytes], MovedProperties | None]
+
+
+def moved_reader(
     address: str,
     session: str,
     lifetime: str,
     time: str,
     is_free: Callable[[str], bool],
-) -> MovedKeys:
-    """Prepare the names of the moved properties.
+) -> ReadMoved:
+    """Prepare to read properties with these names.
 
     A message that has another property whose name is not free is not a usual one.
     """
@@ -151,19 +156,24 @@ def moved_keys(
         except PeerError:
             return False
 
-    address_key = encode(address) + b"\xa1"
-    session_key = encode(session) + b"\xa1"
-    lifetime_key = encode(lifetime) + b"\x00" + encode(TIMESPAN) + b"\x81"
-    return MovedKeys(
-        address_key,
-        len(address_key),
-        session_key,
-        len(session_key),
-        lifetime_key,
-        len(lifetime_key),
+    keys = MovedKeys(
+        encode(address) + b"\xa1",
+        encode(session) + b"\xa1",
+        encode(lifetime) + b"\x00" + encode(TIMESPAN) + b"\x81",
         encode(time) + b"\x83",
         is_free_encoded,
     )
+
+    # Senders repeat properties, too, and all messages without any for one address have
+    # the same.
+    @lru_cache(1024)
+    def read(encoded: bytes) -> MovedProperties | None:
+        try:
+            return _read_application(encoded, keys)
+        except (IndexError, struct.error):
+            return None
+
+    return read
 
 
 # A message whose moved fields were read: address, time to live in units of 100 ns,
@@ -173,8 +183,8 @@ def moved_keys(
 MovedParts = tuple[str, int | None, int, tuple[bytes, int, bytes], bytes, bytes, bytes]
 
 
-def read_moved(payload: bytes, keys: MovedKeys) -> MovedParts | None:
-    """Read a delivery that ends with these properties; None if it is not usual."""
+def read_moved(payload: bytes, read: ReadMoved) -> MovedParts | None:
+    """Read a delivery that ends with moved properties; None if it is not usual."""
     try:
         if payload[:4] != _HEADER:
             return None
@@ -186,13 +196,17 @@ def read_moved(payload: bytes, keys: MovedKeys) -> MovedParts | None:
         start = p
         if payload[p : p + 4] == _PROPERTIES:
             p += 5 + payload[p + 4]
-        found = _read_application(payload, p, keys)
-        if found is None:
+        if payload[p : p + 4] != _APPLICATION:
             return None
-        application, address, session, ticks, time_ms, body = found
+        body = p + 5 + payload[p + 4]
+        found = read(payload[p + 5 : body - 8])
+        if found is None or not _is_one_body(payload, body):
+            return None
+        application, address, session, ticks = found
         properties = _restore_properties(payload, start, p, session)
         if properties is None:
             return None
+        time_ms = _LONG(payload, body - 8)[0]
         return address, ticks, time_ms, header, properties, application, payload[body:]
     except (IndexError, struct.error):
         return None
@@ -209,58 +223,40 @@ def join_moved(moved: MovedParts, ttl_ms: int | None) -> bytes | None:
     return b"".join((header[2], ttl, properties, application, body))
 
 
-def _read_application(
-    payload: bytes, p: int, keys: MovedKeys
-) -> tuple[bytes, str, bytes | None, int | None, int, int] | None:
-    """Read the application properties at `p`.
-
-    Returns the section without the moved properties, then these, then where it ends.
-    """
-    if payload[p : p + 4] != _APPLICATION:
+def _read_application(encoded: bytes, keys: MovedKeys) -> MovedProperties | None:
+    """Read application properties: their count, and the pairs up to the last value."""
+    address_key, session_key, lifetime_key, time_key, is_free = keys
+    tail = len(encoded) - len(time_key)
+    if tail < 1 or encoded[tail:] != time_key:
         return None
-    body = p + 5 + payload[p + 4]
-    (
-        address_key,
-        address_size,
-        session_key,
-        session_size,
-        lifetime_key,
-        lifetime_size,
-        time_key,
-        is_free,
-    ) = keys
-    tail = body - 8 - len(time_key)
-    if payload[tail : body - 8] != time_key or not _is_one_body(payload, body):
-        return None
-    count = payload[p + 5] - 4
-    p += 6
-    start = p
-    while payload[p : p + address_size] != address_key:
-        p = _after_pair(payload, p, is_free)
+    count = encoded[0] - 4
+    p = 1
+    while encoded[p : p + len(address_key)] != address_key:
+        p = _after_pair(encoded, p, is_free)
         count -= 2
         if not 0 <= p < tail:
             return None
-    own = payload[start:p]
+    own = encoded[1:p]
     if own:
-        users = payload[start - 1] - 4 - count
+        users = encoded[0] - 4 - count
         own = _APPLICATION + bytes((len(own) + 1, users)) + own
-    p += address_size
-    end = p + 1 + payload[p]
-    address = _text(payload[p + 1 : end])
+    p += len(address_key)
+    end = p + 1 + encoded[p]
+    address = _text(encoded[p + 1 : end])
     session: bytes | None = None
-    if payload[end : end + session_size] == session_key:
-        p = end + session_size
-        end = p + 1 + payload[p]
-        session = payload[p - 1 : end]
+    if encoded[end : end + len(session_key)] == session_key:
+        p = end + len(session_key)
+        end = p + 1 + encoded[p]
+        session = encoded[p - 1 : end]
         count -= 2
     ticks: int | None = None
-    if payload[end : end + lifetime_size] == lifetime_key:
-        end += lifetime_size + 8
-        ticks = _LONG(payload, end - 8)[0]
+    if encoded[end : end + len(lifetime_key)] == lifetime_key:
+        end += len(lifetime_key) + 8
+        ticks = _LONG(encoded, end - 8)[0]
         count -= 2
     if end != tail or count or not address:
         return None
-    return own, address, session, ticks, _LONG(payload, body - 8)[0], body
+    return own, address, session, ticks
 
 
 def _restore_properties(
@@ -271,6 +267,9 @@ def _restore_properties(
         return b"" if session is None else None
     start = p
     count = payload[p + 5]
+    if session is None and count == 1 and payload[p + 6] == _STRING_8:
+        # Most messages: an id and no more.
+        return payload[start:end] if p + 8 + payload[p + 7] == end else None
     session_at = 0
     p += 6
     for index in range(count):
@@ -323,18 +322,13 @@ def _after_pair(payload: bytes, p: int, is_free: Callable[[bytes], bool]) -> int
 
 def _is_one_body(payload: bytes, p: int) -> bool:
     """Whether one data section fills the rest."""
-    if payload[p : p + 3] != _DATA:
-        return False
-    if payload[p + 3] == 0xB0:
-        end = p + 8 + _SIZE(payload, p + 4)[0]
-    elif payload[p + 3] == 0xA0:
-        end = p + 5 + payload[p + 4]
-    else:
-        return False
-    return bool(end == len(payload))
+    start = payload[p : p + 4]
+    if start == _DATA_LONG:
+        return bool(p + 8 + _SIZE(payload, p + 4)[0] == len(payload))
+    return start == _DATA_SHORT and p + 5 + payload[p + 4] == len(payload)
 
 
-# A broker writes few different headers, and senders repeat addresses.
+# A broker writes few different headers.
 @lru_cache(1024)
 def _header(encoded: bytes) -> tuple[bytes, int, bytes] | None:
     """The sender's part of a header, the delivery count, and that part again.
@@ -356,7 +350,6 @@ def _header(encoded: bytes) -> tuple[bytes, int, bytes] | None:
     return section(HEADER, senders), int(fields[_DELIVERY_COUNT]), with_ttl[:-4]
 
 
-@lru_cache(4096)
 def _text(encoded: bytes) -> str | None:
     try:
         return encoded.decode("utf-8")
