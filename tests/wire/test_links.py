@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -446,6 +447,63 @@ def test_a_link_knows_what_is_not_settled_on_it() -> None:
     assert len(theirs.unsettled()) == count // 10 - 1
     theirs.session.drop_link(theirs)
     assert list(theirs.session.unsettled.values()) == [Unsettled(0, other, None)]
+
+
+@dataclass
+class Sending:
+    """How a link stands before a run is sent on it."""
+
+    settled: bool = False
+    window: int = 100
+    frame_bytes: int = limits.FRAME_BYTES_MIN
+    next_id: int = 0
+
+    def link(self) -> Link:
+        pair = Pair()
+        ours, theirs = pair.link("l", client_sends=False)
+        ours.grant(10)
+        pair.run()
+        theirs.settled_by_us = self.settled
+        theirs.session._peer_window = self.window
+        theirs.session.next_delivery_out = self.next_id
+        pair.server.peer_frame_bytes = self.frame_bytes
+        return theirs
+
+
+@pytest.mark.parametrize(
+    "sending",
+    [
+        Sending(),
+        Sending(settled=True),
+        Sending(window=2),
+        Sending(window=0),
+        Sending(next_id=0xFFFFFFFE),
+        # The payloads have 440 and 450 bytes, and a frame has room for 448.
+        Sending(frame_bytes=limits.FRAME_BYTES_MIN + 2),
+    ],
+    ids=str,
+)
+def test_a_run_is_sent_as_its_messages_are_one_by_one(sending: Sending) -> None:
+    fronts = (b"a" * 40, b"b" * 40, b"c" * 50)
+    run = [(front[:16], front, b"x" * 400) for front in fronts]
+    one_by_one, together = sending.link(), sending.link()
+
+    for number, (tag, front, back) in enumerate(run):
+        one_by_one.send(front + back, tag, number)
+    sizes = [len(front) + len(back) for _, front, back in run]
+    together.send_run(run, sizes, range(3))
+
+    def state(link: Link) -> tuple[object, ...]:
+        session = link.session
+        held = [(each.delivery_id, each.cookie) for each in session.unsettled.values()]
+        numbers = (link.credit, link.delivery_count, session.next_delivery_out)
+        windows = (session._peer_window, session._frames_out)
+        waiting = [frames for frames, *_ in session._blocked]
+        written = session.connection.take()
+        return held, link._sent, numbers, windows, waiting, written
+
+    assert state(together) == state(one_by_one)
+    assert together.credit == 7
 
 
 def test_who_waits_for_a_window_is_told_when_it_opens() -> None:

@@ -146,6 +146,10 @@ class Engine:
         """Add encoded frames to what has to be written."""
         self._out.append(frames)
 
+    def write_pieces(self, pieces: list[bytes]) -> None:
+        """The same for frames in pieces."""
+        self._out += pieces
+
     def tell_unblocked(self) -> None:
         """A session can write again: its waiting transfers may go on."""
         waiting, self.on_unblocked = self.on_unblocked, {}

@@ -13,6 +13,7 @@ Knows nothing about sessions, links, or which frame may come when.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -348,6 +349,30 @@ def encode_transfer(
             rest -= taken
     except struct.error:
         raise ValueError("a field of the transfer is out of range") from None
+
+
+# Tags of this size are encoded fast.
+RUN_TAG_BYTES: Final = 16
+_RUN_FRAME = struct.Struct(f">I16sIH{RUN_TAG_BYTES}s8s").pack
+
+
+def encode_run(
+    template: bytes, ids: Iterable[int], run: Iterable[tuple[bytes, bytes, bytes]]
+) -> list[bytes]:
+    """Encode deliveries of one link, each as one frame, in pieces to be joined.
+
+    A delivery is a tag and a payload in two parts. All else is as in the template: a
+    transfer (`encode_transfer`) with an empty payload and a tag of `RUN_TAG_BYTES`.
+    """
+    fixed_bytes = len(template)
+    start, end = template[4:20], template[-8:]
+    tag_field = 0xA000 | RUN_TAG_BYTES
+    pieces: list[bytes] = []
+    for delivery_id, (tag, front, back) in zip(ids, run, strict=True):
+        size = fixed_bytes + len(front) + len(back)
+        frame = _RUN_FRAME(size, start, delivery_id, tag_field, tag, end)
+        pieces += (frame, front, back)
+    return pieces
 
 
 def _uint_field(value: int) -> bytes:

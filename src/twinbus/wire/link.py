@@ -13,12 +13,15 @@ Owns the credit of both directions. Knows nothing about messages but their bytes
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from enum import Enum
+from functools import partial
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from twinbus import limits
 from twinbus.wire.events import Delivered, Unsettled
-from twinbus.wire.frames import encode_transfer
+from twinbus.wire.frames import RUN_TAG_BYTES, encode_run, encode_transfer
 from twinbus.wire.performatives import Attach, Detach, Error, Flow, Transfer
 
 if TYPE_CHECKING:
@@ -27,6 +30,9 @@ if TYPE_CHECKING:
 _WRAP = 0xFFFFFFFF
 # A delivery that goes on for ever is dropped after this many times its limit.
 _ENDLESS_FACTOR = 16
+_RUN_TAG = bytes(RUN_TAG_BYTES)
+# As `Unsettled._make`, but without a Python call for each.
+_unsettled: Callable[[Any], Unsettled] = partial(tuple.__new__, Unsettled)
 
 
 class LinkState(Enum):
@@ -279,6 +285,39 @@ class Link:
             self,
         )
         return delivery_id
+
+    def send_run(
+        self,
+        run: Sequence[tuple[bytes, bytes, bytes]],
+        sizes: Sequence[int],
+        cookies: Sequence[Any],
+    ) -> None:
+        """Send messages, as `send` does, at less cost for each.
+
+        A message is a tag of `RUN_TAG_BYTES` and a payload in two parts; `sizes` are
+        those of the payloads.
+        """
+        session = self.session
+        if max(sizes) > session.run_bytes_max(len(run)):
+            for (tag, front, back), cookie in zip(run, cookies, strict=True):
+                self.send(front + back, tag, cookie)
+            return
+        first, count = session.next_delivery_out, len(run)
+        ids = [number & _WRAP for number in range(first, first + count)]
+        session.next_delivery_out = (first + count) & _WRAP
+        self.delivery_count = (self.delivery_count + count) & _WRAP
+        self.credit -= count
+        settled = self.settled_by_us
+        if not settled:
+            entries = map(_unsettled, zip(ids, repeat(self), cookies, strict=False))
+            session.unsettled.update(zip(ids, entries, strict=True))
+            self._sent += ids
+            if len(self._sent) > self._sent_max:
+                self._forget_settled()
+        template = encode_transfer(
+            session.channel, self.handle, 0, _RUN_TAG, b"", settled, 512
+        )
+        session.write_run(encode_run(template, ids, run), count)
 
     def unsettled(self) -> list[Unsettled]:
         """What we sent here and is not settled, without a look at other links."""

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 _WRAP = 0xFFFFFFFF
 _UNKNOWN_WINDOW = 1 << 31
+# Of a transfer frame, for what stands before the payload.
+_FRAME_BYTES_KEPT = 64
 
 
 class SessionState(Enum):
@@ -199,7 +201,7 @@ class Session:
         self, frames: bytes, payload_bytes: int, link: Link | None = None
     ) -> None:
         """Write a delivery, or keep it until the peer's window opens."""
-        room = self.connection.peer_frame_bytes - 64
+        room = self.connection.peer_frame_bytes - _FRAME_BYTES_KEPT
         count = 1 if payload_bytes <= room else -(-payload_bytes // room)
         if self._peer_window <= 0 or self._blocked:
             self._blocked.append((frames, count, link))
@@ -208,6 +210,21 @@ class Session:
         self._peer_window -= count
         self._frames_out = (self._frames_out + count) & _WRAP
         self.connection.write_bytes(frames)
+
+    def run_bytes_max(self, count: int) -> int:
+        """The largest payload of so many deliveries that `write_run` takes; -1: none.
+
+        Each must fit into one frame, and all into the peer's window.
+        """
+        if self._blocked or self._peer_window < count:
+            return -1
+        return self.connection.peer_frame_bytes - _FRAME_BYTES_KEPT
+
+    def write_run(self, pieces: list[bytes], count: int) -> None:
+        """Write so many deliveries of a frame each."""
+        self._peer_window -= count
+        self._frames_out = (self._frames_out + count) & _WRAP
+        self.connection.write_pieces(pieces)
 
     def settle(self, first: int, last: int, state: Any) -> None:
         """Settle deliveries of ours, first to last."""
@@ -293,9 +310,14 @@ class Session:
             found = self._find_unsettled(first, last)
         settled = bool(disposition.settled)
         if settled:
-            for entry in found:
-                del unsettled[entry.delivery_id]
+            self.forget(found)
         return Disposed(self, found, settled, disposition.state)
+
+    def forget(self, deliveries: list[Unsettled]) -> None:
+        """Deliveries of ours are settled."""
+        forget = self.unsettled.pop
+        for delivery_id, _, _ in deliveries:
+            forget(delivery_id, None)
 
     def _find_unsettled(self, first: int, last: int) -> list[Unsettled]:
         """Those from first to last; ids begin anew after the largest."""

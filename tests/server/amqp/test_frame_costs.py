@@ -167,6 +167,37 @@ async def delivered(
     return link
 
 
+@pytest.mark.parametrize("settled", [False, True])
+async def test_a_disposition_settles_deliveries_of_several_links(
+    server: RawServer, client: NearClient, settled: bool
+) -> None:
+    session = client.session()
+    first = await delivered(server, client, session, 3)
+    second = await delivered(server, client, session, 2)
+    ids = [each.delivery_id for each in client.heard(Delivered)][-5:]
+    namespace = server.host.namespace
+    (queue,) = (each for each in namespace.entities if each.name == "q")
+
+    session.dispose(ids[0], ids[-1], settled, Accepted())
+    client.talk()
+    await until(lambda: not namespace.store.counts(queue.id).active)
+
+    assert first is not second
+    assert client.connection.unsettled == 0
+    (theirs,) = (
+        each
+        for each in client.connection.engine.sessions.values()
+        if each.peer_channel == session.channel
+    )
+    assert not theirs.unsettled
+    await server.host.turn_over()
+    client.connection.flush()
+    client.talk()
+    answered = [each for each in client.heard(Answered) if each.session is session]
+    told = [(each.first, each.last) for each in answered if each.state == Accepted()]
+    assert told == ([] if settled else [(ids[0], ids[2]), (ids[3], ids[4])])
+
+
 async def test_links_know_their_own_deliveries_without_a_look_at_others(
     server: RawServer, client: NearClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

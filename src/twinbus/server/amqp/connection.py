@@ -562,17 +562,23 @@ class ServerConnection(asyncio.Protocol):
 
     def _dispose(self, event: Disposed) -> None:
         """Hand settlements to the links that they belong to."""
-        by_node: dict[object, list[Unsettled]] = {}
-        for delivery in event.deliveries:
-            by_node.setdefault(delivery.link.owner, []).append(delivery)
-        for node, deliveries in by_node.items():
+        if not event.settled and type(event.state) in _NO_OUTCOMES:
+            # Only a word on how far the client has come.
+            return
+        links = {delivery.link for delivery in event.deliveries}
+        parts = [(link, event) for link in links]
+        if len(links) > 1:
+            by_link: dict[Link, list[Unsettled]] = {}
+            for delivery in event.deliveries:
+                by_link.setdefault(delivery.link, []).append(delivery)
+            parts = [
+                (link, event._replace(deliveries=own)) for link, own in by_link.items()
+            ]
+        for link, part in parts:
+            node = link.owner
             if not isinstance(node, ReceiveNode):
                 continue
-            if not event.settled and type(event.state) in _NO_OUTCOMES:
-                # Only a word on how far the client has come.
-                continue
-            node.decided(deliveries)
-            part = event._replace(deliveries=deliveries)
+            node.decided(part)
             if type(event.state) is TransactionalState:
                 self.transactions.add_settle(node, part)
             else:

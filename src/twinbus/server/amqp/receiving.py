@@ -29,7 +29,7 @@ from twinbus.server.broker.commands import (
     UnlockSession,
 )
 from twinbus.server.broker.directory.entity import Entity
-from twinbus.server.broker.lock_tokens import tag_bytes, token_bytes
+from twinbus.server.broker.lock_tokens import locks_of, tags_of, token_bytes
 from twinbus.server.broker.rendering import render_stored
 from twinbus.server.broker.submissions import UNHEARD, Submission
 from twinbus.store.base import (
@@ -96,12 +96,11 @@ class ReceiveNode(Node):
         if self.link.echo and not self.link.drain:
             self.link.write_flow()
 
-    def decided(self, deliveries: list[Unsettled]) -> None:
+    def decided(self, event: Disposed) -> None:
         """The client has settled these; later dispositions of them are ignored."""
-        unsettled = self.link.session.unsettled
-        for delivery in deliveries:
-            unsettled.pop(delivery.delivery_id, None)
-        self.count(-len(deliveries))
+        if not event.settled:
+            self.link.session.forget(event.deliveries)
+        self.count(-len(event.deliveries))
 
     def count(self, more: int) -> None:
         """So many more deliveries are not settled."""
@@ -128,8 +127,9 @@ class ReceiveNode(Node):
                 self._settle = Settle(self.container, self._by_session, self.grant)
                 self._reply = SettleReply(self)
             room = most - len(self._reply.ids)
-            self._add(event._replace(deliveries=waiting[:room]))
-            waiting = waiting[room:]
+            taken, waiting = waiting[:room], waiting[room:]
+            self._settle.items.append((event.state, [each.cookie for each in taken]))
+            self._reply.add(taken, event.settled)
             if is_new:
                 self._submission = self.host.submit(
                     self._settle, self._reply, owner=self.connection
@@ -139,11 +139,6 @@ class ReceiveNode(Node):
     def _by_session(self) -> bool:
         """Whether locks belong to a session's."""
         return self.entity.requires_session and not is_sub_queue(self.container)
-
-    def _add(self, event: Disposed) -> None:
-        locks = [delivery.cookie for delivery in event.deliveries]
-        self._settle.items.append((event.state, locks))
-        self._reply.add(event)
 
     def on_closed(self) -> None:
         """The link is gone. Locks stay until they end; a session's end at once."""
@@ -286,36 +281,45 @@ class ReceiveNode(Node):
         self, messages: list[Stored], nonce: int, until_ms: int
     ) -> list[int]:
         """Send messages that are locked; returns their sizes."""
-        send = self.link.send
+        run: list[tuple[bytes, bytes, bytes]] = []
         sizes: list[int] = []
+        locks: list[Lock] = []
         base = self.entity.number_base
-        for stored in messages:
-            key = stored.id
-            token = token_bytes(key, nonce)
-            sequence = base | sequence_of(key)
-            numbers = (sequence, stored.enqueued_ms, stored.deliveries)
+        ids = [stored[0] for stored in messages]
+        named = zip(messages, locks_of(ids, nonce), tags_of(ids, nonce), strict=True)
+        for stored, lock, tag in named:
+            (
+                key,
+                enqueued_ms,
+                state,
+                deliveries,
+                expires_ms,
+                _due_ms,
+                _session,
+                origin,
+                source,
+                head,
+                bare,
+            ) = stored
             front = None
             try:
-                if (
-                    stored.source is None
-                    and not stored.origin
-                    and stored.state == _ACTIVE
-                    and stored.expires_ms is None
-                ):
-                    front = render_locked(numbers, token, until_ms, stored.head)
+                if source is None and state == _ACTIVE and expires_ms is None:
+                    sequence = base | sequence_of(key)
+                    numbers = (sequence, enqueued_ms, deliveries)
+                    front = render_locked(numbers, lock, until_ms, head, origin)
                 if front is None:
-                    payload = render_stored(stored, token, until_ms, base)
-                else:
-                    payload = front + stored.bare
+                    front = render_stored(stored, token_bytes(*lock), until_ms, base)
+                    bare = b""
             except Exception as error:  # noqa: BLE001
                 # Its bytes are damaged: those behind it must not wait for it.
-                quarantine = Quarantine(Lock(key, nonce), error)
-                self.host.submit(quarantine, UNHEARD)
-                self.count(-1)
+                self.host.submit(Quarantine(lock, error), UNHEARD)
                 continue
-            send(payload, tag_bytes(key, nonce), Lock(key, nonce))
-            sizes.append(len(payload))
-        self.count(len(messages))
+            run.append((tag, front, bare))
+            sizes.append(len(front) + len(bare))
+            locks.append(lock)
+        if run:
+            self.link.send_run(run, sizes, locks)
+        self.count(len(run))
         return sizes
 
     def _forget_lost(self, lost: set[Lock]) -> None:
@@ -325,7 +329,7 @@ class ReceiveNode(Node):
         """
         session = self.link.session
         gone = [each for each in self.link.unsettled() if each.cookie in lost]
-        self.decided(gone)
+        self.count(-len(gone))
         for delivery in gone:
             session.settle(delivery.delivery_id, delivery.delivery_id, _RELEASED)
 

@@ -16,7 +16,7 @@ from twinbus.server.amqp.replies import rejected
 from twinbus.server.broker.accounting import outcome_of
 from twinbus.server.broker.turn import Turn, answerable
 from twinbus.store.base import Lock, SessionGrant, Stored
-from twinbus.wire.events import Disposed
+from twinbus.wire.events import Unsettled
 from twinbus.wire.link import LinkState
 from twinbus.wire.message.names import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON
 from twinbus.wire.performatives import (
@@ -184,20 +184,19 @@ class Settle:
 class SettleReply:
     """The deliveries of one `Settle`, to be answered (`host.Reply`)."""
 
-    __slots__ = ("_node", "_silent", "ids")
+    __slots__ = ("_node", "ids")
 
     def __init__(self, node: ReceiveNode) -> None:
         self._node = node
-        self.ids: list[int] = []
-        # Places of deliveries that the client has settled itself.
-        self._silent: set[int] = set()
+        # None for one that the client has settled itself: it gets no answer.
+        self.ids: list[int | None] = []
 
-    def add(self, event: Disposed) -> None:
-        """Take a disposition in."""
-        if event.settled:
-            start = len(self.ids)
-            self._silent.update(range(start, start + len(event.deliveries)))
-        self.ids += [delivery.delivery_id for delivery in event.deliveries]
+    def add(self, deliveries: list[Unsettled], settled: bool) -> None:
+        """Take deliveries of a disposition in."""
+        if settled:
+            self.ids += [None] * len(deliveries)
+        else:
+            self.ids += [delivery.delivery_id for delivery in deliveries]
 
     def done(self, states: list[Any]) -> None:
         """Answer, and count what was done and what was refused."""
@@ -226,12 +225,9 @@ class SettleReply:
 
     def _ranges(self, states: list[Any]) -> list[tuple[int, int, Any]]:
         found: list[tuple[int, int, Any]] = []
-        silent = self._silent
         first, last, before = 0, -1, None
-        for place, (delivery_id, state) in enumerate(
-            zip(self.ids, states, strict=True)
-        ):
-            if silent and place in silent:
+        for delivery_id, state in zip(self.ids, states, strict=True):
+            if delivery_id is None:
                 continue
             if before is state and last + 1 == delivery_id:
                 last = delivery_id

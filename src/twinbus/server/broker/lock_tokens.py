@@ -9,13 +9,18 @@ requests (an AMQP uuid, in network order).
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import repeat
+from typing import Any
 from uuid import UUID
 
 from twinbus.store.base import Lock
 
 _PLAIN = struct.Struct(">QQ")
-_TAG = struct.Struct("<IHH")
-_NONCE = struct.Struct(">Q")
+# As `Lock._make`, but without a Python call for each.
+_lock: Callable[[Any], Lock] = partial(tuple.__new__, Lock)
+_TAG = struct.Struct("<IHH8s").pack
 
 
 def token_bytes(id: int, nonce: int) -> bytes:
@@ -23,9 +28,15 @@ def token_bytes(id: int, nonce: int) -> bytes:
     return _PLAIN.pack(id, nonce)
 
 
-def tag_bytes(id: int, nonce: int) -> bytes:
-    """The token as a delivery tag."""
-    return _TAG.pack(id >> 32, (id >> 16) & 0xFFFF, id & 0xFFFF) + _NONCE.pack(nonce)
+def tags_of(ids: Iterable[int], nonce: int) -> list[bytes]:
+    """The tokens of several messages as delivery tags."""
+    end = nonce.to_bytes(8, "big")
+    return [_TAG(key >> 32, key >> 16 & 0xFFFF, key & 0xFFFF, end) for key in ids]
+
+
+def locks_of(ids: Iterable[int], nonce: int) -> list[Lock]:
+    """The locks of several messages."""
+    return list(map(_lock, zip(ids, repeat(nonce), strict=False)))
 
 
 def uuid_of(lock: Lock) -> UUID:

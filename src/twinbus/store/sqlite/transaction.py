@@ -241,7 +241,8 @@ class SqliteTransaction(OneNode, Rows):
         return int(self._run(query, at).rowcount)
 
     def _ids(self, ids: Iterable[int]) -> str:
-        return f"[{','.join(map(str, ids))}]"
+        # A list of integers is written as JSON writes it.
+        return str(list(ids))
 
     def _fetch(self, query: str, at: Any, texts: Sequence[int]) -> list[Any]:
         """The rows of a query whose first column is the id of a message."""

@@ -60,8 +60,9 @@ class Messages(Rows):
             if due_ms is not None:
                 tail = (due_ms, session, origin, source, *tail)
                 scheduled.append((next_id, wall_ms, deliveries, expires_ms, *tail))
-            elif session is None and origin is None and source is None:
+            elif session is None and source is None:
                 end_ms = FOREVER_MS if expires_ms is None else expires_ms
+                tail = (origin or 0, *tail)
                 plain.append((next_id, wall_ms, deliveries, end_ms, *tail))
             else:
                 tail = (session, origin, source, *tail)

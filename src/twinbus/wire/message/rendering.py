@@ -35,14 +35,28 @@ _DELIVERY_NONE = b"\x00\x53\x71\xc1\x01\x00"
 ANNOTATIONS_START = b"\x00\x53\x72\xd1"
 _SIZES = struct.Struct(">II")
 
-# header, token, annotations: the shape that nearly every delivery has.
-_HOT_PAIRS = len(KEY_SEQUENCE) + len(KEY_ENQUEUED) + len(KEY_LOCKED) + 24
+# Token and annotations in the shape that nearly every delivery has; the second is that
+# of a copy for a subscription, which also has its number at the topic.
 _HOT_A = TOKEN_SECTION
-_HOT_B = ANNOTATIONS_START + _SIZES.pack(_HOT_PAIRS + 4, 6) + KEY_SEQUENCE
-_HOT = struct.Struct(
-    f">{len(_HOT_A)}s16s{len(_HOT_B)}sq{len(KEY_ENQUEUED)}sq{len(KEY_LOCKED)}sq"
-)
+_HOT_KEYS = (KEY_SEQUENCE, KEY_ENQUEUED, KEY_LOCKED)
+_COPY_KEYS = (KEY_SEQUENCE, KEY_ENQUEUED, KEY_ORIGIN, KEY_LOCKED)
 
+
+def _start(keys: tuple[bytes, ...]) -> bytes:
+    """The annotations up to the first value, if all values have eight bytes."""
+    size = 4 + sum(len(key) + 8 for key in keys)
+    return ANNOTATIONS_START + _SIZES.pack(size, 2 * len(keys)) + keys[0]
+
+
+def _layout(keys: tuple[bytes, ...]) -> struct.Struct:
+    pairs = "".join(f"{len(key)}sq" for key in keys[1:])
+    return struct.Struct(f">{len(_HOT_A)}sQQ{len(_start(keys))}sq{pairs}")
+
+
+_HOT_B = _start(_HOT_KEYS)
+_HOT = _layout(_HOT_KEYS).pack
+_COPY_B = _start(_COPY_KEYS)
+_COPY = _layout(_COPY_KEYS).pack
 
 _BOOLEANS = {None: b"\x40", True: b"\x41", False: b"\x42"}
 
@@ -122,22 +136,37 @@ class BrokerFields:
 
 
 def render_locked(
-    numbers: tuple[int, int, int], token: bytes, until_ms: int, head: bytes
+    numbers: tuple[int, int, int],
+    token: tuple[int, int],
+    until_ms: int,
+    head: bytes,
+    origin: int | None = None,
 ) -> bytes | None:
     """Everything before the bare bytes of a locked delivery, for the usual head.
 
-    `numbers` are sequence, enqueued time and deliveries. None if the head has more in
-    it: then `render` is the way.
+    `numbers` are sequence, enqueued time and deliveries; the token is in two halves.
+    None if the head has more in it: then `render` is the way.
     """
     sequence, enqueued_ms, deliveries = numbers
-    if deliveries > 255:
-        return None
     headers = _HEADERS.get(head)
-    if headers is None:
+    if headers is None or deliveries > 255:
         return None
-    return headers[deliveries] + _HOT.pack(
+    if origin:
+        return headers[deliveries] + _COPY(
+            _HOT_A,
+            *token,
+            _COPY_B,
+            sequence,
+            KEY_ENQUEUED,
+            enqueued_ms,
+            KEY_ORIGIN,
+            origin,
+            KEY_LOCKED,
+            until_ms,
+        )
+    return headers[deliveries] + _HOT(
         _HOT_A,
-        token,
+        *token,
         _HOT_B,
         sequence,
         KEY_ENQUEUED,

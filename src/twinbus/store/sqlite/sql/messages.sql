@@ -1,7 +1,7 @@
 -- name: append_plain
--- Keep an active message that has neither a session nor a past; 1 << 62 is no expiry.
-INSERT INTO message (id, enqueued_ms, state, deliveries, expires_ms, head, bare)
-VALUES (?, ?, 0, ?, nullif(?, 4611686018427387904), ?, ?);
+-- Keep an active message without session and source; 1 << 62 is no expiry, 0 no origin.
+INSERT INTO message (id, enqueued_ms, state, deliveries, expires_ms, origin, head, bare)
+VALUES (?, ?, 0, ?, nullif(?, 4611686018427387904), nullif(?, 0), ?, ?);
 
 -- name: append_message
 -- Keep an active message.
