@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -25,8 +26,22 @@ import psycopg
 import pytest
 
 USER = "postgres"
+_AS_USER = ["setpriv", "--reuid", USER, "--regid", USER, "--clear-groups"]
+_AS_USER += ["--pdeathsig", "INT"]
 _PR_SET_PDEATHSIG = 1
 _numbers = count(1)
+
+
+def with_standby(
+    stack: ExitStack,
+) -> tuple[PostgresServer, PostgresServer, str]:
+    """A primary and its standby until the stack ends, and a URL that names both."""
+    primary = PostgresServer.make()
+    stack.callback(primary.stop)
+    standby = primary.standby()
+    stack.callback(standby.stop)
+    both = f"{primary.folder},{standby.folder}"
+    return primary, standby, primary.url().replace(str(primary.folder), both)
 
 
 @cache
@@ -46,8 +61,15 @@ def _user() -> str | None:
 class PostgresServer:
     """A PostgreSQL server in a folder of its own."""
 
-    def __init__(self, folder: Path, settings: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: dict[str, str] | None = None,
+        prefix: Sequence[str] = (),
+    ) -> None:
         self.folder = folder
+        # A program to run it under, which does not change the user.
+        self._prefix = prefix
         self.data = folder / "data"
         self.settings = {
             "listen_addresses": "",
@@ -61,10 +83,14 @@ class PostgresServer:
         self._process: subprocess.Popen[bytes] | None = None
 
     @classmethod
-    def make(cls, settings: dict[str, str] | None = None) -> PostgresServer:
+    def make(
+        cls, settings: dict[str, str] | None = None, prefix: Sequence[str] = ()
+    ) -> PostgresServer:
         """Make a server with an empty database, and start it."""
-        server = cls(_new_folder(), settings)
-        server._run("initdb", "-D", str(server.data), "-U", USER, "-A", "trust", "-N")
+        server = cls(_new_folder(), settings, prefix)
+        server.run("initdb", "-D", str(server.data), "-U", USER, "-A", "trust", "-N")
+        with (server.data / "pg_hba.conf").open("a") as access:
+            access.write("host all,replication all samenet trust\n")
         server.start()
         return server
 
@@ -82,9 +108,9 @@ class PostgresServer:
             command += ["-c", f"{name}={value}"]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                command,
-                user=_user(),
-                group=_user(),
+                [*self._prefix, *_AS_USER, *command] if self._prefix else command,
+                user=None if self._prefix else _user(),
+                group=None if self._prefix else _user(),
                 cwd=self.folder,
                 stdout=log,
                 stderr=log,
@@ -117,18 +143,30 @@ class PostgresServer:
         self.query(f"CREATE DATABASE {name}")
         return self.url(name)
 
-    def standby(self) -> PostgresServer:
-        """Make a standby and start it; all commits wait for it."""
-        other = PostgresServer(_new_folder())
-        arguments = ("-D", str(other.data), "-R", "-c", "fast", "-d", self.url())
-        other._run("pg_basebackup", *arguments)
+    @classmethod
+    def empty(cls) -> PostgresServer:
+        """A server that is not made yet."""
+        return cls(_new_folder())
+
+    def standby(self, url: str = "") -> PostgresServer:
+        """Make a standby, which finds this server at a URL; all commits wait for it."""
+        other = PostgresServer.empty()
+        url = url or self.url()
+        arguments = ("-D", str(other.data), "-R", "-c", "fast", "-d", url)
+        other.run("pg_basebackup", *arguments)
         other.start()
         self.query("ALTER SYSTEM SET synchronous_standby_names = '*'")
         self.query("SELECT pg_reload_conf()")
-        state = "SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'"
+        self.await_standby()
+        return other
+
+    def await_standby(self) -> None:
+        """Wait until commits wait for a standby."""
+        state = (
+            "SELECT 1 FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')"
+        )
         while not self.query(state):
             threading.Event().wait(0.05)
-        return other
 
     def pause_receiving(self) -> None:
         """Let a standby confirm nothing for now."""
@@ -156,7 +194,8 @@ class PostgresServer:
             process.send_signal(number)
             process.wait(30)
 
-    def _run(self, program: str, *arguments: str) -> None:
+    def run(self, program: str, *arguments: str) -> None:
+        """Run one of PostgreSQL's programs as its user."""
         command: Sequence[str] = [str(binaries() / program), *arguments]
         done = subprocess.run(
             command,

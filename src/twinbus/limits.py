@@ -565,6 +565,9 @@ PG_IDLE_TURN_SECONDS = 1.5
 PG_LOCK_SECONDS = 2.0
 # Unanswered packets break a connection after this time.
 PG_SILENT_SECONDS = 5.0
+# Between two probes on a connection that says nothing. The system's 75 seconds between
+# the first and the second would be what a node waits for a machine that is gone.
+PG_PROBE_SECONDS = 1.0
 # How long a standby may take to confirm the first write.
 PG_STANDBY_SECONDS = 5.0
 # Clocks of a node and its database that are further apart are a mistake of the set-up:
@@ -1089,6 +1092,9 @@ CONSOLE_JOBS_KEPT = 50
 CONSOLE_IMPORT_BYTES_MAX = 32 * 1024 * 1024
 # Imports that did not come to their end, of which the next line is remembered.
 CONSOLE_IMPORTS_KEPT = 20
+# Reasons of dead letters that a page tells apart, and pages whose counts are kept.
+CONSOLE_GROUPS_MAX = 200
+CONSOLE_GROUPINGS_KEPT = 50
 # Reports of clients that are looked at, and entities whose states are drawn.
 CONSOLE_EVENTS_MAX = 2_000
 CONSOLE_LANES_MAX = 20

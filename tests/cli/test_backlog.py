@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tests.cli.run import Result, Run, run_at_terminal
-from tests.walking import Walk, blocks
+from tests.printed import blocks, printed
+from tests.walking import Walk
 from twinbus.client.connection import Connection
 from twinbus.client.message import Message
 from twinbus.pairing.rules.envelope import divert
@@ -338,12 +339,11 @@ def test_the_commands_of_the_guide_work(
     kill(secondary, 1, "DestinationNotFound", "MessageTooLarge")
     with Walk(tmp_path) as walk:
         walk.shell(f"export BACKLOG_STRING='{secondary.connection_string}'")
-        for language, text in blocks(PAGE):
-            if language != "text":
-                walk.shell(text)
+        for _, text in blocks(PAGE, __file__):
+            walk.shell(text)
 
     _, listed, peeked, replayed, purged = walk.printed
-    (shown,) = [text for language, text in blocks(PAGE) if language == "text"]
+    (shown,) = [text for language, text in printed(PAGE) if language == "text"]
     assert listed.splitlines()[0] == shown.splitlines()[0]
     assert [line.split()[:3] for line in listed.splitlines()[1:]] == [
         ["0", "2", "0"],

@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from tests.cli.run import Run
+from tests.printed import blocks
 from tests.testing.test_proxy import SECONDS, Echo, how_it_ends, is_silent, take
-from tests.walking import OwnNetwork, Walk, blocks
+from tests.walking import OwnNetwork, Walk
 from twinbus.client.sync.connection import Connection
 from twinbus.errors import OutcomeUnknown
 from twinbus.testing.namespace import serve_namespace
@@ -251,10 +252,7 @@ def test_the_guide_has_all_commands(proxy: Proxy) -> None:
 
 @pytest.mark.skipif(not OwnNetwork.is_allowed(), reason=OwnNetwork.NEEDS)
 def test_the_commands_of_the_guide_work(tmp_path: Path) -> None:
-    install, proxies, tells = [
-        text for language, text in blocks("docs/testing.md") if language == ""
-    ]
-    assert install.startswith("pip install ")
+    proxies, tells = (text for _, text in blocks("docs/testing.md", __file__))
     with (
         closing(OwnNetwork()) as network,
         Walk(tmp_path, network) as walk,

@@ -17,7 +17,7 @@ from tests.suites.store_suite import Backend
 from twinbus import limits
 from twinbus.store.base import Store
 from twinbus.store.opening import random_nonce
-from twinbus.store.postgres.database import Database
+from twinbus.store.postgres.database import Database, schema_name
 from twinbus.store.postgres.store import PostgresStore
 
 TABLES = (
@@ -44,20 +44,24 @@ TABLES = (
 class Shared:
     """A shard in a database."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, shard: int = 0) -> None:
         self.url = url
+        self.shard = shard
 
     def open(self) -> Store:
         return self.node()
 
     def node(self) -> PostgresStore:
-        database = Database(self.url, "contoso", 0)
-        return PostgresStore.open(database, partial(random_nonce, 0))
+        database = Database(self.url, "contoso", self.shard)
+        return PostgresStore.open(database, partial(random_nonce, self.shard))
 
     def run(self, text: str) -> list[tuple[object, ...]]:
         """Run a statement behind the back of the nodes."""
         with psycopg.connect(self.url, autocommit=True) as connection:
-            connection.execute("SET search_path = twinbus_contoso")
+            schema = schema_name("contoso", self.shard)
+            connection.execute(
+                "SELECT set_config('search_path', %s, false)", (f'"{schema}"',)
+            )
             cursor = connection.execute(text.encode())
             return cursor.fetchall() if cursor.description else []
 

@@ -167,7 +167,9 @@ class Story:
     def _create(self, description: Description) -> str:
         at = self._of(description.path)
         if not isinstance(description, SubscriptionDescription):
-            at = self.shards[self._placed % len(self.shards)]
+            home = self.shards.home_of(description.key)
+            next_one = self._placed % len(self.shards)
+            at = self.shards[next_one if home is None else home]
             self._placed += 1
         at.entities.create(description, self.now.wall_ms)
         return "ok"

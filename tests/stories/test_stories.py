@@ -17,20 +17,23 @@ def test_story(path: Path, shards: int) -> None:
     play(path, Story(shards))
 
 
-@pytest.fixture(scope="module")
-def database() -> Shared:
-    return Shared(shared_server().new_database())
+@pytest.fixture(scope="module", params=[pytest.param(1, marks=pytest.mark.campaign), 3])
+def databases(request: pytest.FixtureRequest) -> list[Shared]:
+    url = shared_server().new_database()
+    return [Shared(url, shard) for shard in range(request.param)]
 
 
 @pytest.mark.parametrize("path", stories(), ids=lambda path: path.stem)
-def test_story_on_postgres(path: Path, database: Shared) -> None:
-    database.node().close()
-    database.empty()
-    store = database.node()
+def test_story_on_postgres(path: Path, databases: list[Shared]) -> None:
+    for database in databases:
+        database.node().close()
+        database.empty()
+    stores = [database.node() for database in databases]
 
-    play(path, Story(stores=[store]))
+    play(path, Story(stores=stores))
 
-    store.close()
+    for store in stores:
+        store.close()
 
 
 def play(path: Path, story: Story) -> None:

@@ -42,15 +42,18 @@ class DatabaseUrl(Secret):
     """Where a database is that several nodes share; it may have a password."""
 
 
-def open_shared(url: DatabaseUrl, namespace: str, shard: int = 0) -> Store:
+def open_shared(
+    url: DatabaseUrl, namespace: str, shard: int = 0, *, make: bool = True
+) -> Store:
     """Open the store of a shard in a database, where it is made if it is not there.
 
-    `ConfigError` says why the database cannot be used.
+    `ConfigError` says why the database cannot be used; also if the store is not there
+    and is not to be made.
     """
     database = _database(url, namespace, shard)
     from twinbus.store.postgres.store import PostgresStore
 
-    return PostgresStore.open(database, partial(random_nonce, shard))
+    return PostgresStore.open(database, partial(random_nonce, shard), make=make)
 
 
 def read_shared_setting(url: DatabaseUrl, namespace: str, name: str) -> str | None:

@@ -28,6 +28,9 @@ the folders of all shards. Rules:
 * With one shard all problems refuse the start, and new shards are only added while all
   others can be opened.
 
+In a database that several nodes share, each shard is a schema, and there is no fault of
+one shard alone (`open_shared_shards`).
+
 Knows nothing of entities or messages, nor which shard keeps what.
 """
 
@@ -46,11 +49,21 @@ from uuid import uuid4
 from twinbus import limits
 from twinbus.errors import ConfigError, StoreFault, StoreInUse
 from twinbus.store.base import Store
-from twinbus.store.opening import find_stores, glance, open_store, read_setting
+from twinbus.store.opening import (
+    DatabaseUrl,
+    find_stores,
+    glance,
+    open_shared,
+    open_store,
+    read_setting,
+)
 
 log = logging.getLogger("twinbus.store")
 
 SETTING = "shard"
+# The settings of shard 0 in a database: the number of shards, and that all were made.
+_COUNT = "shards"
+_ALL_MADE = "shards_made"
 
 
 class OpenedShard(NamedTuple):
@@ -115,6 +128,65 @@ def open_shards(
         if all(shard.store for shard in shards):
             _link(folder, folders)
     return shards
+
+
+def open_shared_shards(
+    url: DatabaseUrl, namespace: str, count: int | None = None
+) -> list[OpenedShard]:
+    """Open the shards of a namespace in a database that several nodes share.
+
+    The first node decides how many there are, and that never changes, since the name of
+    an entity says which shard has it. Shard 0 remembers the number, and then that all
+    were made: from there on, a missing one is not made again.
+    """
+    first = open_shared(url, namespace)
+    stores = [first]
+    try:
+        wanted = _agreed_count(first, namespace, count)
+        make = first.setting(_ALL_MADE) is None
+        others = range(1, wanted)
+        stores.extend(open_shared(url, namespace, k, make=make) for k in others)
+        if make:
+            _write(first, _ALL_MADE, "yes")
+    except BaseException:
+        for store in stores:
+            store.close()
+        raise
+    return [
+        OpenedShard(number, store, None, partial(open_shared, url, namespace, number))
+        for number, store in enumerate(stores)
+    ]
+
+
+def _agreed_count(store: Store, namespace: str, count: int | None) -> int:
+    """How many shards there are; the first node that asks decides."""
+    known = store.setting(_COUNT)
+    if known is None:
+        # Those that were made when there was always one have entities and no number.
+        wanted = 1 if store.entities() else _checked(count or 1)
+        known = _write(store, _COUNT, str(wanted))
+    if count not in (None, int(known)):
+        has = "1 shard" if known == "1" else f"{known} shards"
+        raise ConfigError(
+            f"The namespace {namespace} has {has} in its database, and their number "
+            f"cannot be changed to {count}. Start all nodes with the same number, or "
+            "leave it out."
+        )
+    return int(known)
+
+
+def _write(store: Store, name: str, value: str) -> str:
+    """Write a setting, unless another node has; returns what it is."""
+    store.begin()
+    try:
+        found = store.setting(name)
+        if found is None:
+            store.put_setting(name, value)
+        store.commit()
+    except BaseException:
+        store.rollback()
+        raise
+    return found or value
 
 
 def shard_folders(folder: Path) -> list[Path]:

@@ -38,7 +38,9 @@ class FolderCatalogue:
         """A subscription is made where its topic is, others in any shard."""
         del settings
         topic = self._shards.find(description.path.entity_key)
-        number = self._shards.place() if topic is None else topic.shard
+        number = (
+            self._shards.place(description.path.key) if topic is None else topic.shard
+        )
         made = self._shards[number].entities.create(description, self._now_ms)
         return entity_json(made, self._shards)
 

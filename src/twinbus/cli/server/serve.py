@@ -161,7 +161,8 @@ Shards = Annotated[
     int | None,
     typer.Option(
         help="Parts of each namespace that can fail one by one, each with a database "
-        "of its own; can be raised later, never lowered. Otherwise as before, or 1.",
+        "of its own; can be raised later, never lowered. In a --database they take "
+        "turns side by side, and their number is fixed. Otherwise as before, or 1.",
     ),
 ]
 TierOption = Annotated[
@@ -401,11 +402,6 @@ def _check_shards(given: ServeOptions) -> None:
         raise ConfigError(
             f"--shards {given.shards} is not possible. A namespace has 1 to "
             f"{limits.SHARDS_MAX}."
-        )
-    if given.database is not None and (given.shards or 1) > 1:
-        raise ConfigError(
-            "--shards is for namespaces in --data: in a --database a namespace has one "
-            "shard. Leave --shards out."
         )
 
 

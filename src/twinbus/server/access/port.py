@@ -87,6 +87,8 @@ class NamespacePort:
     active_at: float = -math.inf
     # Switches rehearsed faults; None on a server without `--faults`.
     switchboard: Switchboard | None = None
+    # Reads the diagnostics bundles of former failures, the newest first.
+    bundles: Callable[[], list[dict[str, Any]]] = list
     # Where its operations are counted; None without a ledger.
     ledger: LedgerKeeper | None = None
     # What connections hold; one for all ports of a process.

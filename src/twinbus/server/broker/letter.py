@@ -7,19 +7,23 @@ routing needs; nothing is decoded before a rule asks for it.
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
+from twinbus import limits
 from twinbus.core.filter_values import MISSING, fold
 from twinbus.core.filters import Changes
-from twinbus.errors import PeerError
+from twinbus.errors import PeerError, TwinbusError
 from twinbus.store.base import Record, Stored
 from twinbus.wire.message import parts, sections
 from twinbus.wire.message.names import TIMESPAN
 from twinbus.wire.message.sections import Incoming
 from twinbus.wire.message.times import EPOCH, to_wire
 from twinbus.wire.types import Described, Timestamp
+
+log = logging.getLogger("twinbus.routing")
 
 _FIELDS = {
     "MessageId": sections.MESSAGE_ID,
@@ -189,3 +193,28 @@ class LetterView:
             read = sections.read_application_properties(self._bare)
             self._properties = {fold(str(k)): _from_wire(v) for k, v in read.items()}
         return self._properties.get(name, MISSING)
+
+
+# -- what a dead letter says ----------------------------------------------------------
+
+
+def error_text(error: Exception) -> str:
+    """An error as the description of a dead-lettered message."""
+    if isinstance(error, TwinbusError):
+        return error.text
+    text = f"{type(error).__name__}: {error}"
+    return text[: limits.DEAD_LETTER_DESCRIPTION_CHARS_MAX]
+
+
+def with_marks(bare: bytes, marks: dict[str, Any]) -> bytes:
+    """The bare message with marks, or as it was if marks cannot be added.
+
+    This must not fail: no client waits for an answer that could carry the error.
+    """
+    try:
+        return parts.with_application_properties(bare, marks)
+    except PeerError:
+        return bare
+    except Exception:
+        log.exception("a message could not be marked")
+        return bare

@@ -44,9 +44,9 @@ from twinbus.server.broker.directory.entities import Entities
 from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.directory.shards import Shards
 from twinbus.server.broker.faults import Faults
-from twinbus.server.broker.letter import Letter
+from twinbus.server.broker.letter import Letter, error_text
 from twinbus.server.broker.load.throttle import Bucket
-from twinbus.server.broker.routing import Router, error_text, expiry
+from twinbus.server.broker.routing import Router, expiry
 from twinbus.server.broker.tick import Ticker
 from twinbus.server.broker.turn import Turn
 from twinbus.server.broker.undo import TurnPart, UndoLog

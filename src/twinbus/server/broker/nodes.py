@@ -8,7 +8,7 @@ the turn runs, and knows nothing of links.
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
@@ -37,10 +37,13 @@ def run_among_nodes(
         work.now = now
         clock_was_set = clock.follow(now)
     deleted = namespace.catch_up() if store.changed_elsewhere() else None
+    posted = _posted(store)
     outcome = run(namespace, work)
     effects = outcome.effects
     if store.is_remote:
         store.announce(_news(effects))
+        # What a node has posted is carried by that node. If it dies, time tells.
+        outcome.carries = work.tick or _posted(store) != posted
     if clock_was_set:
         # Claims end by the wall clock, and messages are due by it.
         effects.rules_changed = True
@@ -49,6 +52,11 @@ def run_among_nodes(
         effects.deleted += deleted
         effects.rules_changed = True
     return outcome
+
+
+def _posted(store: Store) -> list[int]:
+    """The last numbers that were given to parcels for other shards."""
+    return [counts.last_number for counts in store.outbox().values()]
 
 
 def _news(effects: Turn) -> News:
@@ -72,22 +80,31 @@ class _Afterwards:
 
 
 def look_again(host: Host, call: Callable[[], None]) -> bool:
-    """Call after a turn, in which this node catches up with the others.
+    """Call after a turn of each shard, in which this node catches up with the others.
 
     For what was not found: another node may have made it just now. False if there are
     no others, and nothing is called.
     """
     if not host.namespace.store.is_remote:
         return False
-    host.submit(_nothing, _Afterwards(call))
+    left = len(host.hosts)
+
+    def one_done() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            call()
+
+    for each in host.hosts:
+        each.submit(_nothing, _Afterwards(one_done))
     return True
 
 
 async def catch_up(host: Host) -> None:
-    """Wait for such a turn, where there are other nodes."""
-    if host.namespace.store.is_remote:
-        with contextlib.suppress(TwinbusError):
-            await host.run(_nothing)
+    """Wait for such turns, where there are other nodes."""
+    done = asyncio.Event()
+    if look_again(host, done.set):
+        await done.wait()
 
 
 def _nothing(namespace: Namespace, turn: Turn) -> None:

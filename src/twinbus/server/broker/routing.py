@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from twinbus import limits
 from twinbus.core.filters import Budget
-from twinbus.errors import FilterError, PeerError, StoreFault, TwinbusError
+from twinbus.errors import FilterError, PeerError, StoreFault
 from twinbus.server.broker.crossing.parcels import (
     LETTER,
     Route,
@@ -29,7 +29,7 @@ from twinbus.server.broker.crossing.parcels import (
 )
 from twinbus.server.broker.directory.entities import Entities
 from twinbus.server.broker.directory.entity import Entity
-from twinbus.server.broker.letter import Letter, LetterView
+from twinbus.server.broker.letter import Letter, LetterView, error_text, with_marks
 from twinbus.server.broker.turn import Turn
 from twinbus.server.broker.undo import UndoLog
 from twinbus.store.base import (
@@ -42,7 +42,7 @@ from twinbus.store.base import (
     id_of,
     is_sub_queue,
 )
-from twinbus.wire.message import parts, sections
+from twinbus.wire.message import sections
 from twinbus.wire.message.names import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON
 from twinbus.wire.message.sections import Incoming
 
@@ -90,28 +90,6 @@ def _is_over(topic: Entity, turn: Turn) -> bool:
     below = topic.subscriptions.values()
     is_small = len(below) <= most and sum(len(each.rules) for each in below) <= most
     return not is_small or turn.left <= -limits.SMALL_TOPIC_WORK_MAX
-
-
-def error_text(error: Exception) -> str:
-    """An error as the description of a dead-lettered message."""
-    if isinstance(error, TwinbusError):
-        return error.text
-    text = f"{type(error).__name__}: {error}"
-    return text[: limits.DEAD_LETTER_DESCRIPTION_CHARS_MAX]
-
-
-def _with_marks(bare: bytes, marks: dict[str, Any]) -> bytes:
-    """The bare message with marks, or as it was if marks cannot be added.
-
-    This must not fail: no client waits for an answer that could carry the error.
-    """
-    try:
-        return parts.with_application_properties(bare, marks)
-    except PeerError:
-        return bare
-    except Exception:
-        log.exception("a message could not be marked")
-        return bare
 
 
 class Router:
@@ -282,7 +260,7 @@ class Router:
         """Move a kept message to the dead-letter queue, or forward it from there."""
         entity = self._entities.of_container(stored.container)
         assert entity is not None
-        bare = _with_marks(stored.bare, marks)
+        bare = with_marks(stored.bare, marks)
         self._store.remove([stored.id])
         stored = stored._replace(bare=bare, expires_ms=None)
         letter = Letter.stored(stored, turn.now.wall_ms)
@@ -327,7 +305,7 @@ class Router:
     @staticmethod
     def _marked(letter: Letter, reason: str, description: str) -> Letter:
         marks = {DEAD_LETTER_REASON: reason, DEAD_LETTER_DESCRIPTION: description}
-        letter.bare = _with_marks(letter.bare, marks)
+        letter.bare = with_marks(letter.bare, marks)
         return letter
 
     # -- forwarding ----------------------------------------------------------------
@@ -335,27 +313,38 @@ class Router:
     def _forward(
         self, source: Entity, target_key: str, letter: Letter, turn: Turn, hops: int
     ) -> None:
-        target = self._entities.find_anywhere(target_key)
-        problem = self._obstacle(target, letter, turn, hops)
+        known = self._entities.find_anywhere(target_key)
+        if known is not None:
+            shard: int | None = self._shard_for(known, letter)
+        else:
+            # Another node may have made it just now: then its shard knows it.
+            shard = self._entities.home_of(target_key)
+        is_here = shard in (None, self._entities.shard)
+        target = self._entities.find(target_key) if is_here else None
+        problem = self._limit(hops)
+        if problem is None and is_here:
+            problem = self._obstacle(target, letter, turn)
         if problem is not None:
             self.give_up(source, letter, problem, turn)
-            return
-        assert target is not None
-        if target.fragments:
-            target = self._fragment(target, letter)
-        if target.shard == self._entities.shard:
+        elif is_here:
+            assert target is not None
             self.deliver(target, letter, turn, hops + 1)
         else:
-            self.post(source.key, target, letter, turn, hops)
+            assert shard is not None
+            self._post(LETTER, (shard, target_key), letter, (source.key, hops), turn)
 
-    def _fragment(self, target: Entity, letter: Letter) -> Entity:
-        """The fragment that a letter goes to; without a key the one of this shard."""
+    def _shard_for(self, target: Entity, letter: Letter) -> int:
+        """The shard where a letter goes: of a fragment, its own if it has no key."""
+        if not target.fragments:
+            return target.shard
         key = letter.session_id or sections.partition_key_of(letter.head)
         if key is None and target.duplicate_window_ms is not None:
             key = duplicate_key(letter.message_id)
-        if key is None and target.shard == self._entities.shard:
-            return target
-        return self._entities.fragment_for(target, key)
+        if key is not None:
+            return target.fragment_of(key)
+        if target.shard == self._entities.shard:
+            return target.shard
+        return self._entities.fragment_for(target, None).shard
 
     def give_up(
         self, source: Entity, letter: Letter, problem: tuple[str, str], turn: Turn
@@ -372,45 +361,53 @@ class Router:
         It arrives there after this turn (`arrive`). With -1 hops it was not forwarded:
         a client has sent it, in a transaction that is carried out in this shard.
         """
-        self._post(LETTER, target, letter, (source_key, hops), turn)
+        at = (target.shard, target.key)
+        self._post(LETTER, at, letter, (source_key, hops), turn)
 
     def spool(self, target: Entity, letter: Letter, turn: Turn) -> int:
         """Keep a letter for an entity of a sick shard; returns its bytes."""
-        return self._post(spooled_kind(target.key), target, letter, ("", -1), turn)
+        at = (target.shard, target.key)
+        return self._post(spooled_kind(target.key), at, letter, ("", -1), turn)
 
     def _post(
         self,
         kind: str,
-        target: Entity,
+        target: tuple[int, str],
         letter: Letter,
         behind: tuple[str, int],
         turn: Turn,
     ) -> int:
+        """Post a letter for a shard and the key of its entity; returns its bytes."""
+        shard, key = target
         source_key, hops = behind
-        wall_ms = turn.now.wall_ms
-        way = Route(target.key, source_key, hops, self._copied, wall_ms)
+        way = Route(key, source_key, hops, self._copied, turn.now.wall_ms)
         turn.left -= 1
         body = pack_letter(letter, way)
-        self._store.post(target.shard, kind, body)
+        self._store.post(shard, kind, body)
         return len(body)
 
     def arrive(self, letter: Letter, way: Route, turn: Turn) -> tuple[str, str] | None:
         """A letter came from another shard; returns why it cannot be delivered."""
         target = self._entities.find(way.target)
         self._copied = way.copied
-        problem = self._obstacle(target, letter, turn, max(way.hops, 0))
-        if problem is None:
-            assert target is not None
-            if way.hops < 0:
-                target.count("received", 1, self._undo_log)
-                self._store.touch(target.id, turn.now)
-            self.deliver(target, letter, turn, way.hops + 1)
-        return problem
+        problem = self._limit(max(way.hops, 0)) or self._obstacle(target, letter, turn)
+        if problem is not None:
+            return problem
+        assert target is not None
+        shard = self._shard_for(target, letter)
+        if shard != self._entities.shard:
+            # Its source did not know yet that the entity has fragments.
+            behind = (way.source, way.hops)
+            self._post(LETTER, (shard, target.key), letter, behind, turn)
+            return None
+        if way.hops < 0:
+            target.count("received", 1, self._undo_log)
+            self._store.touch(target.id, turn.now)
+        self.deliver(target, letter, turn, way.hops + 1)
+        return None
 
-    def _obstacle(
-        self, target: Entity | None, letter: Letter, turn: Turn, hops: int
-    ) -> tuple[str, str] | None:
-        """Why a hop cannot be made, as reason and description."""
+    def _limit(self, hops: int) -> tuple[str, str] | None:
+        """Why a message is not forwarded once more, as reason and description."""
         if hops >= limits.FORWARD_HOPS_MAX:
             return (
                 "MaxTransferHopCountExceeded",
@@ -421,14 +418,19 @@ class Router:
                 "MaxTransferCopiesExceeded",
                 f"At most {limits.FORWARD_COPIES_MAX} copies of a message are made.",
             )
+        return None
+
+    def _obstacle(
+        self, target: Entity | None, letter: Letter, turn: Turn
+    ) -> tuple[str, str] | None:
+        """Why an entity of this shard does not take a letter."""
         if target is None:
             return "EntityNotFound", "The entity to forward to does not exist."
         if not target.description.status.can_send:
             return "EntityDisabled", f"'{target.name}' does not accept messages."
         if target.requires_session and letter.session_id is None:
             return "Session ID is null.", f"'{target.name}' requires sessions."
-        is_here = target.shard == self._entities.shard
-        if is_here and self.is_full(target, len(letter.bare), turn):
+        if self.is_full(target, len(letter.bare), turn):
             return "QuotaExceeded", f"'{target.name}' is full."
         return None
 

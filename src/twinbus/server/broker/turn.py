@@ -148,6 +148,8 @@ class TurnOutcome:
     # Whether time has more to do at once, and the steady time when it has more to do.
     tick_again: bool
     next_tick_ms: int | None
+    # Whether this node carries what is posted for other shards, and not another one.
+    carries: bool = True
 
 
 def run(namespace: Namespace, work: Work) -> TurnOutcome:

@@ -33,8 +33,8 @@ from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
 from twinbus.store.base import EntityRow, Store
 from twinbus.store.nodes import News
-from twinbus.store.opening import DatabaseUrl, open_shared
-from twinbus.store.shards import OpenedShard, open_shards
+from twinbus.store.opening import DatabaseUrl
+from twinbus.store.shards import OpenedShard, open_shards, open_shared_shards
 from twinbus.store.stand_in import StandIn
 
 log = logging.getLogger("twinbus.server")
@@ -72,12 +72,12 @@ def open_namespace(
     count = wanted if isinstance(wanted, int) else None
     folders = None if isinstance(wanted, int) else wanted
     if isinstance(data, DatabaseUrl):
-        if wanted not in (None, 1):
+        if folders:
             raise ConfigError(
-                f"The configuration asks for several shards of {name}, and in a "
-                "--database a namespace has one. Leave `shards` out."
+                f"The configuration names folders for the shards of {name}, which are "
+                "in a --database. Give their number."
             )
-        opened = [_open_shared(data, name)]
+        opened = open_shared_shards(data, name, count)
     else:
         # Names of hosts have no case, so neither do the folders.
         folder = None if data is None else data / name.lower()
@@ -105,12 +105,6 @@ def open_namespace(
     if shards[0].is_away:
         shards[0].rules = next((each.rules for each in shards if each.rules), [])
     return OpenedNamespace(shards, opened)
-
-
-def _open_shared(url: DatabaseUrl, name: str) -> OpenedShard:
-    """The shard of a namespace in a database that several nodes share."""
-    reopen = partial(open_shared, url, name)
-    return OpenedShard(0, reopen(), None, reopen)
 
 
 def _mirrored(store: Store | None) -> dict[int, list[EntityRow]]:
@@ -245,7 +239,9 @@ def start_hosts(namespace: OpenedNamespace, clock: Clock) -> Host:
     mover = Mover(hosts) if len(hosts) > 1 else None
     for host, opened in zip(hosts, namespace.opened, strict=True):
         host.hosts, host.mover = hosts, mover
-        host.spool = ShardSpool(host) if mover is not None else None
+        # Shards in one database are sick together: none keeps sends for another.
+        can_spool = mover is not None and not host.namespace.store.is_remote
+        host.spool = ShardSpool(host) if can_spool else None
         host.instance = hosts[0].instance
         if host.namespace.is_stopped:
             host.stay_away(opened.problem or "it takes no writes")
@@ -271,7 +267,8 @@ def _tell(loop: asyncio.AbstractEventLoop, host: Host, news: News) -> None:
 async def _resume_spools(hosts: Sequence[Host]) -> None:
     """What one shard keeps for another goes before new sends; a sick one gets one."""
     for host in hosts:
-        assert host.spool is not None
+        if host.spool is None:
+            continue
         for keeper in hosts:
             if waiting_bytes := await _kept_for(host, keeper):
                 host.spool.resume(keeper, waiting_bytes)

@@ -16,6 +16,7 @@ import socket
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,7 @@ from twinbus.server.broker.faults import Faults
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.load.facets import Thresholds
 from twinbus.server.setup import listener
+from twinbus.server.setup.diagnostics import load_all
 from twinbus.server.setup.listener import ListenOptions
 from twinbus.server.setup.load_watch import LoadWatch
 from twinbus.server.setup.namespaces import (
@@ -223,6 +225,9 @@ class Server:
         port = self.ports[config.name] = NamespacePort(host, self._tokens.get)
         port.memory = self._memory
         port.has_console = self.options.console or self.options.dev
+        if len(self.options.namespaces) == 1 and self.options.data.is_dir():
+            # A bundle is about the process: it names entities of all its namespaces.
+            port.bundles = partial(load_all, self.options.data)
         self._count_in_ledger(port, config)
         if self.options.faults:
             faults = Faults()

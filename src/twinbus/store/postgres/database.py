@@ -116,18 +116,21 @@ class Database:
             "connect_timeout": max(round(seconds_max), 1),
             "application_name": f"twinbus {self.namespace}",
             "target_session_attrs": "read-write",
-            # A network that swallows packets is noticed after some seconds.
+            # A network that swallows packets is noticed after some seconds, also by
+            # one who waits for an answer and has nothing to send but probes.
             "tcp_user_timeout": round(limits.PG_SILENT_SECONDS * 1000),
-            "keepalives_idle": round(limits.PG_SILENT_SECONDS),
+            "keepalives_idle": round(limits.PG_PROBE_SECONDS),
+            "keepalives_interval": round(limits.PG_PROBE_SECONDS),
         }
         return {key: value for key, value in ours.items() if key not in self._given}
 
     # -- at start --------------------------------------------------------------
 
-    def open(self) -> Connection:
+    def open(self, *, make: bool = True) -> Connection:
         """Connect, check the database, and make or raise the schema.
 
-        `ConfigError` says what to do where the database cannot be used.
+        `ConfigError` says what to do where the database cannot be used, or has no such
+        schema and none may be made.
         """
         try:
             connection = self.connect()
@@ -135,7 +138,7 @@ class Database:
             raise ConfigError(self._refusal(error)) from None
         try:
             self._check(connection)
-            self._migrate_if_needed(connection)
+            self._migrate_if_needed(connection, make=make)
         except psycopg.Error as error:
             connection.close()
             raise ConfigError(self._refusal(error)) from None
@@ -175,7 +178,7 @@ class Database:
         if error.sqlstate == "53300" or "too many" in text:
             return (
                 f"{_capital(self.where)} has no connection left ({text}). A server "
-                "takes two for each namespace: raise max_connections."
+                "takes two for each shard: raise max_connections."
             )
         if isinstance(error, psycopg.OperationalError) and "FATAL" not in text:
             return (
@@ -196,7 +199,7 @@ class Database:
             )
         query = "SELECT current_setting('fsync'), extract(epoch FROM clock_timestamp())"
         fsync, seconds = _one(connection.execute(query))
-        if fsync != "on":
+        if fsync != "on" and self.shard == 0:
             text = "%s has fsync = off: what it has accepted can be lost"
             log.warning(text, self.where)
         apart = time.time() - float(seconds)
@@ -247,10 +250,17 @@ class Database:
 
     # -- schema ----------------------------------------------------------------
 
-    def _migrate_if_needed(self, connection: Connection) -> None:
+    def _migrate_if_needed(self, connection: Connection, *, make: bool) -> None:
         steps = pending("postgres", 0, self.where)
-        if self._version(connection) == steps[-1].number:
+        version = self._version(connection)
+        if version == steps[-1].number:
             return
+        if version is None and not make:
+            raise ConfigError(
+                f"Shard {self.shard} of {self.namespace}, the schema {self.schema}, is "
+                f"missing in {self.where}. Restore it with the others from one backup: "
+                "what it held is not made anew."
+            )
         try:
             self._migrate(connection)
         except (
@@ -263,28 +273,35 @@ class Database:
 
     def _version(self, connection: Connection) -> int | None:
         """The version of the schema; None if there is none, 0 if it is not ours."""
-        query = "SELECT to_regnamespace(%s) IS NOT NULL, to_regclass(%s) IS NOT NULL"
-        table = f'"{self.schema}".twinbus_schema'
-        is_there, is_ours = _one(connection.execute(query, (f'"{self.schema}"', table)))
+        is_there, is_ours = self._look(connection)
         if not is_ours:
             return 0 if is_there else None
         return int(_one(connection.execute(_VERSION))[0])
 
+    def _look(self, connection: Connection) -> tuple[bool, bool]:
+        """Whether there is a schema, and whether it is ours; locks nothing."""
+        query = "SELECT to_regnamespace(%s) IS NOT NULL, to_regclass(%s) IS NOT NULL"
+        table = f'"{self.schema}".twinbus_schema'
+        is_there, is_ours = _one(connection.execute(query, (f'"{self.schema}"', table)))
+        return is_there, is_ours
+
     def _migrate(self, connection: Connection) -> None:
         with connection.transaction():
-            current = self._version(connection)
-            if current == 0:
+            is_there, is_ours = self._look(connection)
+            if is_there and not is_ours:
                 raise ConfigError(
                     f"The schema {self.schema} in {self.where} was not made by "
                     "twinbus. Serve another namespace, or use another database."
                 )
-            if current is None:
+            if not is_there:
                 schema = sql.Identifier(self.schema)
                 connection.execute(sql.SQL("CREATE SCHEMA {}").format(schema))
                 connection.execute(
                     "CREATE TABLE twinbus_schema (number bigint NOT NULL)"
                 )
                 connection.execute("INSERT INTO twinbus_schema VALUES (0)")
+            # Before it is read: nodes that start at the same time would each hold what
+            # the others wait for.
             connection.execute("LOCK TABLE twinbus_schema")
             current = int(_one(connection.execute(_VERSION))[0])
             where = f"The schema {self.schema} in {self.where}"

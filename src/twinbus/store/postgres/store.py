@@ -30,12 +30,14 @@ class PostgresStore(
     """A shard's messages in PostgreSQL; implements `base.Store`."""
 
     @classmethod
-    def open(cls, database: Database, new_nonce: Callable[[], int]) -> Self:
-        """Open the store, whose schema is made if it is not there.
+    def open(
+        cls, database: Database, new_nonce: Callable[[], int], *, make: bool = True
+    ) -> Self:
+        """Open the store, whose schema is made if it is not there and may be.
 
         Costs the same at any depth. `ConfigError` says why it cannot be used.
         """
-        connection = database.open()
+        connection = database.open(make=make)
         try:
             return cls(database, connection, new_nonce)
         except BaseException:

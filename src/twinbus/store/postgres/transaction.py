@@ -264,7 +264,9 @@ class PostgresTransaction(Rows):
             turn = self._write_turn(token)
             self._finish(turn)
         except psycopg.Error as error:
-            if turn is None or not self._has_happened(turn, token):
+            # What PostgreSQL has refused has a state, if the connection is still there.
+            is_refused = error.sqlstate is not None and self._pipe.is_open
+            if turn is None or is_refused or not self._has_happened(turn, token):
                 failure = self._failed(error)
                 self.rollback()
                 raise failure from error
@@ -338,10 +340,7 @@ class PostgresTransaction(Rows):
             self._pipe.finish_synced()
 
     def _has_happened(self, turn: LoggedTurn, token: int) -> bool:
-        """Whether a turn whose commit has failed is in the log, and durable."""
-        if self._pipe.is_open:
-            # It was refused, and PostgreSQL has said so.
-            return False
+        """Whether a turn whose commit has no answer is in the log, and durable."""
         self._pipe.drop()
         try:
             self._pipe.connect(limits.PG_AWAY_SECONDS)

@@ -32,6 +32,8 @@ class Mover:
     def __init__(self, hosts: Sequence[Host]) -> None:
         self._hosts = hosts
         self._tasks: dict[tuple[int, int], asyncio.Task[None]] = {}
+        # Pairs that were asked for while their task ran.
+        self._asked: set[tuple[int, int]] = set()
         # Pairs whose target has refused; they wait until a host accepts again.
         self._stuck: set[tuple[int, int]] = set()
         # Pairs whose numbers are compared first: the target was opened late.
@@ -81,6 +83,8 @@ class Mover:
 
     def _start(self, source: int, target: int) -> None:
         pair = (source, target)
+        if pair in self._tasks:
+            self._asked.add(pair)
         if pair in self._tasks or pair in self._stuck or self._closing:
             return
         if target >= len(self._hosts) or target == source:
@@ -108,6 +112,7 @@ class Mover:
     async def _carry(self, source: int, target: int) -> None:
         pair = (source, target)
         applied = 0
+        self._asked.discard(pair)
         try:
             if pair in self._unchecked:
                 self._unchecked.discard(pair)
@@ -135,5 +140,5 @@ class Mover:
             del self._tasks[pair]
         self._look_at_spool(target)
         # Something may have come after the last look.
-        if pair not in self._stuck:
+        if pair in self._asked:
             self.look(self._hosts[source])

@@ -118,6 +118,10 @@ class Entities:
             return self._shards.find(key)
         return entity
 
+    def home_of(self, key: str) -> int | None:
+        """The shard that would have the entity, if the name alone says it."""
+        return None if self._shards is None else self._shards.home_of(key)
+
     def fragment_for(self, entity: Entity, key: str | None) -> Entity:
         """The fragment of an entity that a message with that key belongs to."""
         if self._shards is None:

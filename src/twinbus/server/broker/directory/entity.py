@@ -6,6 +6,7 @@ start. It is changed by `entities.py` alone; everything else reads it.
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -109,6 +110,13 @@ class Entity:
     def is_home(self) -> bool:
         """Whether it is changed here; it is not if this is a further fragment."""
         return not self.fragments or self.fragments[0] == self.shard
+
+    def fragment_of(self, key: str) -> int:
+        """The shard of the fragment that has all messages with that key.
+
+        By the list of all fragments, not of those that are there: it never changes.
+        """
+        return self.fragments[zlib.crc32(key.encode()) % len(self.fragments)]
 
     @property
     def number_base(self) -> int:

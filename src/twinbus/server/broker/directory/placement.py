@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 from twinbus.core.names import EntityPath
 from twinbus.core.rights import AuthorizationRule
+from twinbus.errors import EntityNotFound
 from twinbus.server.broker.clients import ClaimHolder
 from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.host import Host
@@ -57,7 +58,7 @@ def host_for_new(namespace: Host, path: EntityPath) -> Iterator[Host]:
         yield host_of(namespace, path)
         return
     making = namespace.hosts[0].making
-    number, count = making.get(key) or (shards.place(), 0)
+    number, count = making.get(key) or (shards.place(key), 0)
     making[key] = (number, count + 1)
     try:
         yield namespace.hosts[number]
@@ -73,8 +74,17 @@ def find_entity(namespace: Host, key: str) -> Entity | None:
 
 
 def get_entity(namespace: Host, path: EntityPath) -> Entity:
-    """The entity at that path; refuses what does not exist."""
-    return namespace.namespace.shards.get(path)
+    """The entity at that path; refuses what does not exist.
+
+    Among nodes also one whose fragments are not all known here yet: a look at what
+    other nodes made finds them.
+    """
+    shards = namespace.namespace.shards
+    entity = shards.get(path)
+    has_all = len(shards.fragments(entity)) >= len(entity.fragments)
+    if not has_all and shards.home_of(path.entity_key) is not None:
+        raise EntityNotFound(path.text)
+    return entity
 
 
 def rules_of(namespace: Host, scope_key: str) -> Sequence[AuthorizationRule]:

@@ -52,7 +52,7 @@ def plan(shards: Shards, config: NamespaceConfig) -> list[NamespaceConfig]:
         entity = shards.find(description.key)
         if entity is not None:
             return entity.shard
-        shard = shards.place(planned)
+        shard = shards.place(description.key, planned)
         planned[shard] += 1
         return shard
 

@@ -111,9 +111,7 @@ class Shards:
         """
         fragments = self.fragments(entity)
         if key is not None:
-            # The list of the entity, not of those that are there: it never changes.
-            place = zlib.crc32(key.encode()) % len(entity.fragments)
-            wanted = entity.fragments[place]
+            wanted = entity.fragment_of(key)
             for each in fragments:
                 if each.shard == wanted:
                     return each
@@ -141,12 +139,24 @@ class Shards:
 
     # -- placing -------------------------------------------------------------------
 
-    def place(self, planned: Mapping[int, int] | None = None) -> int:
+    def home_of(self, key: str) -> int | None:
+        """The shard that has the queue or topic of that name, if it exists.
+
+        Where several nodes share the shards, the name decides, so that two nodes never
+        make the same entity in two shards. None: memory knows where it is.
+        """
+        if len(self._all) > 1 and self._all[0].store.is_remote:
+            return zlib.crc32(key.encode()) % len(self._all)
+        return None
+
+    def place(self, key: str, planned: Mapping[int, int] | None = None) -> int:
         """The shard for a new queue or topic: the one that holds least.
 
         First the bytes count, then entities; `planned` are those of each shard that are
-        not there yet.
+        not there yet. Among nodes see `home_of`.
         """
+        if (home := self.home_of(key)) is not None:
+            return home
         more = planned or {}
 
         def load(each: Namespace) -> tuple[int, int, int]:

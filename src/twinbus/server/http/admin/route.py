@@ -21,6 +21,7 @@ from twinbus.errors import ArgumentError, Bug, TwinbusError
 from twinbus.server.access.port import NamespacePort
 from twinbus.server.broker import answers
 from twinbus.server.broker.directory.placement import host_for_new, host_of
+from twinbus.server.broker.nodes import catch_up
 from twinbus.server.http import route
 from twinbus.server.http.admin.descriptions import STRICT_VERSION
 from twinbus.server.http.admin.filters import Filter, parse_filter
@@ -137,6 +138,9 @@ class AdminExchange(Exchange):
         assert self._target is not None
         request = self._read(self._target)
         path = self._target.path
+        if len(self.host.hosts) > 1:
+            # Another node may have made or changed it, in any shard, just now.
+            await catch_up(self.host)
         if self._method != "PUT":
             host = host_of(self.host, path)
             reply = await host.run(Administer(request))

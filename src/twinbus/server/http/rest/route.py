@@ -43,7 +43,6 @@ from twinbus.server.broker.accounting import count_sent
 from twinbus.server.broker.commands import Send
 from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.directory.placement import (
-    find_entity,
     get_entity,
     rules_of,
     unwatch_rules,
@@ -125,10 +124,12 @@ class RestExchange(Exchange):
     async def answer(self, claim: Claim) -> Response:
         """Find the entity and carry the request out; refusals are raised."""
         wanted = self._wanted
-        if find_entity(self.host, wanted.path.key) is None:
+        try:
+            entity = get_entity(self.host, wanted.path)
+        except EntityNotFound:
             # Another node may have made it just now.
             await catch_up(self.host)
-        entity = get_entity(self.host, wanted.path)
+            entity = get_entity(self.host, wanted.path)
         if wanted.action is RestAction.SEND:
             return await self._send(entity)
         if not entity.gives_messages(wanted.path.sub_queue):

@@ -1,10 +1,13 @@
 -- name: append_plain
--- Keep active messages that have neither a session nor a past; 1 << 62 is no expiry.
-INSERT INTO message (id, enqueued_ms, deliveries, expires_ms, head, bare)
-SELECT id, enqueued_ms, deliveries, nullif(expires_ms, 4611686018427387904), head, bare
+-- Keep active messages without session and source; 1 << 62 is no expiry, 0 no origin.
+INSERT INTO message (id, enqueued_ms, deliveries, expires_ms, origin, head, bare)
+SELECT
+    id, enqueued_ms, deliveries, nullif(expires_ms, 4611686018427387904),
+    nullif(origin, 0), head, bare
 FROM unnest(
-    %b::bigint[], %b::bigint[], %b::bigint[], %b::bigint[], %b::bytea[], %b::bytea[]
-) AS sent (id, enqueued_ms, deliveries, expires_ms, head, bare);
+    %b::bigint[], %b::bigint[], %b::bigint[], %b::bigint[], %b::bigint[], %b::bytea[],
+    %b::bytea[]
+) AS sent (id, enqueued_ms, deliveries, expires_ms, origin, head, bare);
 
 -- name: append_message
 -- Keep active messages.
