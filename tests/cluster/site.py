@@ -78,10 +78,14 @@ class Cluster:
 
 @contextlib.contextmanager
 def cluster(
-    folder: Path, url: str, entities: Mapping[str, Any], count: int = 3
+    folder: Path,
+    url: str,
+    entities: Mapping[str, Any],
+    count: int = 3,
+    shards: int = 1,
 ) -> Iterator[Cluster]:
     """Run nodes until the block ends; fails if one of them has met a defect."""
-    options = ["--database", url]
+    options = ["--database", url, "--shards", str(shards)]
     with contextlib.ExitStack() as stack:
         nodes = []
         for number in range(count):

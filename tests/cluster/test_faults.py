@@ -20,7 +20,7 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from tests.cluster.site import Cluster, cluster
 from tests.faults import sdk_story
-from tests.postgres import PostgresServer, shared_server
+from tests.postgres import PostgresServer, shared_server, with_standby
 from twinbus import limits
 from twinbus.testing.history import HistoryVerdict, Recorder, check, load
 
@@ -105,6 +105,7 @@ def test_nothing_is_lost_when_a_node_is_killed(tmp_path: Path) -> None:
     assert running.broken == {0}
 
 
+@pytest.mark.campaign
 def test_nothing_is_lost_when_a_node_is_stopped_and_goes_on(tmp_path: Path) -> None:
     def disturb(running: Load) -> None:
         running.site.nodes[0].pause()
@@ -122,12 +123,7 @@ def test_nothing_is_lost_when_a_node_is_stopped_and_goes_on(tmp_path: Path) -> N
 
 def test_nothing_is_lost_when_a_standby_is_promoted(tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
-        primary = PostgresServer.make()
-        stack.callback(primary.stop)
-        standby = primary.standby()
-        stack.callback(standby.stop)
-        both = f"{primary.folder},{standby.folder}"
-        url = primary.url().replace(str(primary.folder), both)
+        primary, standby, url = with_standby(stack)
         site = stack.enter_context(three_nodes(tmp_path, url))
         assert site.nodes[0].ready["namespaces"]["testing"]["durability"] == "standby"
 
@@ -233,28 +229,3 @@ def test_nothing_is_lost_at_many_moments(
         verdict, _ = under_load(site, tmp_path, later)
 
     assert not verdict.broken, verdict.text()
-
-
-@pytest.mark.campaign
-def test_a_standby_that_is_not_waited_for_is_convicted(tmp_path: Path) -> None:
-    with contextlib.ExitStack() as stack:
-        primary = PostgresServer.make()
-        stack.callback(primary.stop)
-        standby = primary.standby()
-        stack.callback(standby.stop)
-        primary.query("ALTER SYSTEM SET synchronous_standby_names = ''")
-        primary.query("SELECT pg_reload_conf()")
-        both = f"{primary.folder},{standby.folder}"
-        url = primary.url().replace(str(primary.folder), both)
-        site = stack.enter_context(three_nodes(tmp_path, url))
-
-        def disturb(running: Load) -> None:
-            standby.pause_receiving()
-            running.reach(running.sends() + 20)
-            primary.kill()
-            standby.go_on_receiving()
-            standby.query("SELECT pg_promote()")
-
-        verdict, _ = under_load(site, tmp_path, disturb)
-
-    assert verdict.broken.get("lost", 0) > 0, verdict.text()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from tests.postgres import PostgresServer, shared_server
 from twinbus.server.setup.diagnostics import _without_password
 
 PASSWORD = "do-not-show-this"
+START = ("-m", "twinbus.cli.main")
 SCHEMAS = "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'twinbus%'"
 
 
@@ -31,10 +33,16 @@ def guarded() -> Iterator[PostgresServer]:
     server.stop()
 
 
-def serve(tmp_path: Path, url: str, *options: str) -> tuple[int, str, str]:
+def serve(
+    tmp_path: Path,
+    url: str,
+    *options: str,
+    namespace: str = "contoso",
+    start: Sequence[str] = START,
+) -> tuple[int, str, str]:
     """Run the command, as a process: a refusal may come from deep below."""
-    command = [sys.executable, "-m", "twinbus.cli.main", "serve", "--dev"]
-    command += ["--no-supervisor", "--no-ledger", "--namespace", "contoso"]
+    command = [sys.executable, *start, "serve", "--dev"]
+    command += ["--no-supervisor", "--no-ledger", "--namespace", namespace]
     command += ["--data", str(tmp_path), "--database", "env:DATABASE", *options]
     for kind in ("amqp", "http"):
         command += [f"--{kind}-port", "0"]
@@ -45,9 +53,9 @@ def serve(tmp_path: Path, url: str, *options: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 
-def refused(tmp_path: Path, url: str, *options: str) -> str:
+def refused(tmp_path: Path, url: str, *options: str, **given: Any) -> str:
     """The one line that it says."""
-    code, out, err = serve(tmp_path, url, *options)
+    code, out, err = serve(tmp_path, url, *options, **given)
     assert (code, out) == (2, ""), err
     said = [line for line in err.splitlines() if " WARNING " not in line]
     assert len(said) == 1, err
@@ -133,6 +141,21 @@ def test_a_newer_schema(tmp_path: Path) -> None:
     assert "has schema 99, but this version of twinbus knows only" in line
 
 
+def test_an_older_postgresql(tmp_path: Path) -> None:
+    server = shared_server()
+    url = server.new_database()
+    name = url.split("/")[3].split("?")[0]
+    # As if a later one were needed.
+    program = "from twinbus.store.postgres import database; database.VERSION_MIN = 99;"
+    program += "from twinbus.cli.main import main; main()"
+
+    line = refused(tmp_path, url, start=("-c", program))
+
+    major = server.query("SHOW server_version_num")[0][0][:-4]
+    assert f"is PostgreSQL {major}. twinbus needs 99 or newer." in line
+    assert server.query(SCHEMAS, name) == [(0,)]
+
+
 def test_a_standby_that_is_away(tmp_path: Path) -> None:
     server = PostgresServer.make({"synchronous_standby_names": "somewhere"})
     try:
@@ -160,19 +183,14 @@ def test_a_machine_with_another_time(tmp_path: Path) -> None:
     assert "The clock of this machine is 600 seconds ahead of" in done.stderr.decode()
 
 
-def test_more_than_one_shard(tmp_path: Path) -> None:
-    line = refused(tmp_path, shared_server().url(), "--shards", "4")
-
-    assert "in a --database a namespace has one shard" in line
-
-
-def test_the_configuration_asks_for_shards(tmp_path: Path) -> None:
+def test_the_configuration_names_folders_for_shards(tmp_path: Path) -> None:
     config = tmp_path / "namespaces.yaml"
-    config.write_text("namespaces: [{name: contoso, shards: 4}]")
+    config.write_text("namespaces: [{name: contoso, shards: [./one, ./two]}]")
 
     line = refused(tmp_path, shared_server().new_database(), "--config", str(config))
 
-    assert "in a --database a namespace has one" in line
+    assert "names folders for the shards of contoso" in line
+    assert "Give their number" in line
 
 
 def test_a_bundle_of_diagnostics_has_no_password() -> None:

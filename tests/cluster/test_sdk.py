@@ -13,7 +13,7 @@ from tests.postgres import shared_server
 
 ROOT = Path(__file__).resolve().parents[2]
 # One file for each kind of work; `make campaigns` runs all.
-SELECTION = ("test_settling.py", "test_sessions.py", "test_topics.py")
+SELECTION = ("test_settling.py", "test_topics.py")
 # These are about several shards, or about the disk of a server.
 LEFT_OUT = (
     "test_faults.py",
