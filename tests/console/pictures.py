@@ -31,6 +31,8 @@ PICTURES = {
 }
 _WIDTH = 1120
 _HEIGHT = 720
+# This one has its lanes below the backlogs.
+_HEIGHTS = {"console-pair": 1180}
 _ENTITIES = {
     "queues": [
         "orders",
@@ -84,13 +86,15 @@ def fill(site: ConsoleSite) -> None:
 
 def _report(site: ConsoleSite) -> None:
     told = [
-        *(("suspect", "orders"), ("suspect", "payments"), ("failed over", "orders")),
-        *(("failed over", "payments"), ("failed back", "payments")),
-        *(("recovered", "payments"), ("failed back", "orders")),
+        *(("suspect", "orders", 0), ("suspect", "payments", 0)),
+        *(("failed over", "orders", 0), ("failed over", "payments", 0)),
+        *(("failed back", "payments", 12), ("recovered", "payments", 12)),
+        ("failed back", "orders", 24),
     ]
-    for event, path in told:
+    for event, path, diverted in told:
         report = {"event": event, "path": path, "client": "shop-1-4711"}
-        site.send("contoso/x-twinbus-events", json.dumps(report))
+        details = {"diverted": str(diverted), "pings": str(bool(diverted) * 2)}
+        site.send("contoso/x-twinbus-events", json.dumps(report | {"details": details}))
     for number in range(36):
         path = "orders" if number % 3 else "payments"
         message = ServiceBusMessage("x", application_properties={"x-ms-path": path})
@@ -111,7 +115,8 @@ def _busy(site: ConsoleSite, page: Page) -> None:
 def _take(page: Page, name: str) -> None:
     page.screenshot(
         path=FOLDER / f"{name}.png",
-        clip={"x": 0, "y": 0, "width": _WIDTH, "height": _HEIGHT},
+        clip={"x": 0, "y": 0, "width": _WIDTH, "height": _HEIGHTS.get(name, _HEIGHT)},
+        full_page=True,
     )
 
 

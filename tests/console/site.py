@@ -9,7 +9,9 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import time
 import urllib.parse
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from email.message import Message
 from typing import Any, Self
@@ -131,6 +133,38 @@ class ConsoleClient:
         return self
 
 
+class Stream:
+    """A browser that follows a page."""
+
+    def __init__(self, client: ConsoleClient, address: str) -> None:
+        self._connection = http.client.HTTPConnection(
+            "127.0.0.1", client.port, timeout=60
+        )
+        cookie = "; ".join(f"{name}={value}" for name, value in client.cookies.items())
+        headers = {"Host": client.authority, "Cookie": cookie}
+        self._connection.request("GET", f"{ROOT}{address}", headers=headers)
+        self.response = self._connection.getresponse()
+
+    def until(self, text: str) -> str:
+        """Read until a text comes; returns all of it."""
+        read = ""
+        while text not in read:
+            line = self.response.readline()
+            assert line, "the stream has ended"
+            read += line.decode()
+        return read
+
+    def ends(self) -> bool:
+        """Read to the end, which the server makes."""
+        while self.response.readline():
+            pass
+        return True
+
+    def close(self) -> None:
+        self.response.close()
+        self._connection.close()
+
+
 @dataclass
 class ConsoleSite:
     """The server."""
@@ -194,3 +228,33 @@ class ConsoleSite:
         ]
         with self.bus() as bus, bus.get_queue_sender(entity) as sender:
             sender.send_messages(given)
+
+
+def ended(
+    client: ConsoleClient,
+    job: dict[str, Any],
+    until: Callable[[Any], bool] | None = None,
+) -> Any:
+    """Ask for a job until it waits or is over."""
+    deadline = time.monotonic() + 300
+    while time.monotonic() < deadline:
+        shown = client.json("job", id=job["id"])
+        if until is not None and until(shown):
+            return shown
+        if not shown["is_active"]:
+            return shown
+    raise AssertionError(shown)
+
+
+def planned(client: ConsoleClient, path: str, **fields: Any) -> Any:
+    """Plan something, and wait for the dry run."""
+    answer = client.post(f"bulk?path={path}", fields, {"Accept": "application/json"})
+    assert answer.status == 200, answer.text
+    return ended(client, answer.json)
+
+
+def started(client: ConsoleClient, job: Any, **fields: Any) -> Any:
+    json_too = {"Accept": "application/json"}
+    answer = client.post(f"job/start?id={job['id']}", fields, json_too)
+    assert answer.status == 200, answer.text
+    return answer.json

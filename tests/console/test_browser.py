@@ -13,10 +13,10 @@ from playwright.sync_api import Browser, expect
 
 from tests.console.browser import Scheme, chromium, sign_in, tab
 from tests.console.pictures import FOLDER, PICTURES
-from tests.console.site import RULES, ConsoleSite
+from tests.console.site import KEYS, RULES, ConsoleSite
 from twinbus.testing.server_process import ServerProcess
 
-# Nineteen screens are looked at by axe-core, which takes a second each.
+# Twenty-one screens are looked at by axe-core, which takes a second each.
 pytestmark = pytest.mark.timeout(300)
 
 PAYLOAD = "</textarea><script>alert(1)</script><img src=x onerror=alert(2)>\"'`${1}"
@@ -32,6 +32,8 @@ SCREENS = [
     "entity?path=empty",
     "message?path=orders&sequence=3",
     "message/edit?path=orders&sequence=3",
+    f"message?path={DEAD}&sequence=1",
+    f"message/edit?path={DEAD}&sequence=1",
     "send?path=orders",
     "sessions?path=steps",
     "session?path=steps&name=one",
@@ -134,6 +136,27 @@ def test_every_screen_is_accessible_and_inert(
             opened.check()
 
 
+@pytest.mark.parametrize(("right", "sees"), [("Listen", "Messages"), ("Send", "Send")])
+def test_keys_of_one_right_open_an_entity_by_its_name(
+    shown: ConsoleSite, browser: Browser, right: str, sees: str
+) -> None:
+    with tab(browser, shown.port, 390) as opened:
+        opened.open("sign-in")
+        page = opened.page
+        page.get_by_label("Name of the key").fill(right.lower())
+        page.get_by_label("Key", exact=True).fill(KEYS[right])
+        page.get_by_role("button", name="Sign in").click()
+        page.get_by_role("button", name="Open").wait_for()
+        opened.check()
+
+        page.get_by_role("textbox").fill("orders")
+        page.get_by_role("button", name="Open").click()
+
+        tabs = page.get_by_role("navigation", name="Pages of orders")
+        expect(tabs.get_by_role("link", name=sees, exact=True)).to_be_visible()
+        opened.check()
+
+
 def test_a_missing_page_is_accessible_too(shown: ConsoleSite, browser: Browser) -> None:
     with tab(browser, shown.port) as opened:
         sign_in(opened)
@@ -192,7 +215,7 @@ def test_dead_letters_are_resubmitted_with_the_mouse(
         opened.open(f"entity?path={queue}/$DeadLetterQueue")
         page.get_by_label("Choose all on this page").check()
         page.get_by_label("Choose message 2").uncheck()
-        page.get_by_role("button", name="Plan").click()
+        page.get_by_role("button", name="Preview").click()
 
         page.get_by_role("button", name="Resubmit 2").wait_for()
         opened.check()
@@ -200,6 +223,27 @@ def test_dead_letters_are_resubmitted_with_the_mouse(
 
         expect(page.get_by_text("Done: 2 resubmitted.")).to_be_visible()
         opened.check()
+    assert shown.received(queue) == ["a", "c"]
+
+
+def test_all_dead_letters_of_a_reason_are_resubmitted_with_two_clicks(
+    shown: ConsoleSite, browser: Browser
+) -> None:
+    queue = shown.create_queue("by-reason")
+    shown.send(queue, "a", "b", "c")
+    with shown.bus() as bus, bus.get_queue_receiver(queue) as receiver:
+        for message in receiver.receive_messages(3, max_wait_time=5):
+            reason = "Late" if str(message) == "b" else "Early"
+            receiver.dead_letter_message(message, reason=reason)
+    with tab(browser, shown.port) as opened:
+        sign_in(opened)
+        page = opened.page
+        opened.open(f"entity?path={queue}/$DeadLetterQueue")
+
+        page.get_by_role("button", name="Resubmit all with the reason").first.click()
+        page.get_by_role("button", name="Resubmit 2").click()
+
+        expect(page.get_by_text("Done: 2 resubmitted.")).to_be_visible()
     assert shown.received(queue) == ["a", "c"]
 
 
@@ -242,7 +286,7 @@ def test_everything_works_without_scripts(shown: ConsoleSite, browser: Browser) 
         opened.open(f"entity?path={queue}")
         page.get_by_label("all that match").check()
         page.get_by_label("Do this").select_option("delete")
-        page.get_by_role("button", name="Plan").click()
+        page.get_by_role("button", name="Preview").click()
         page.get_by_label("To delete them all").fill(queue)
         page.get_by_role("button", name="Delete 3").click()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,42 +11,18 @@ from typing import Any
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusSubQueue
 
-from tests.console.site import ConsoleClient, ConsoleSite
+from tests.console.site import (
+    ConsoleClient,
+    ConsoleSite,
+    ended,
+    planned,
+    started,
+)
 from twinbus import limits
 from twinbus.testing.server_process import ServerProcess
 
 DEAD = "/$DeadLetterQueue"
 SLOW = {"kind": "storage-slow", "delay_seconds": 0.05}
-
-
-def ended(
-    client: ConsoleClient,
-    job: dict[str, Any],
-    until: Callable[[Any], bool] | None = None,
-) -> Any:
-    """Ask for a job until it waits or is over."""
-    deadline = time.monotonic() + 300
-    while time.monotonic() < deadline:
-        shown = client.json("job", id=job["id"])
-        if until is not None and until(shown):
-            return shown
-        if not shown["is_active"]:
-            return shown
-    raise AssertionError(shown)
-
-
-def planned(client: ConsoleClient, path: str, **fields: Any) -> Any:
-    """Plan something, and wait for the dry run."""
-    answer = client.post(f"bulk?path={path}", fields, {"Accept": "application/json"})
-    assert answer.status == 200, answer.text
-    return ended(client, answer.json)
-
-
-def started(client: ConsoleClient, job: Any, **fields: Any) -> Any:
-    json_too = {"Accept": "application/json"}
-    answer = client.post(f"job/start?id={job['id']}", fields, json_too)
-    assert answer.status == 200, answer.text
-    return answer.json
 
 
 def done(client: ConsoleClient, path: str, **fields: Any) -> Any:

@@ -2,43 +2,10 @@
 
 from __future__ import annotations
 
-import http.client
 from pathlib import Path
 
-from tests.console.site import ROOT, ConsoleClient, ConsoleSite
+from tests.console.site import ConsoleSite, Stream
 from twinbus.testing.server_process import ServerProcess
-
-
-class Stream:
-    """A browser that follows a page."""
-
-    def __init__(self, client: ConsoleClient, address: str) -> None:
-        self._connection = http.client.HTTPConnection(
-            "127.0.0.1", client.port, timeout=60
-        )
-        cookie = "; ".join(f"{name}={value}" for name, value in client.cookies.items())
-        headers = {"Host": client.authority, "Cookie": cookie}
-        self._connection.request("GET", f"{ROOT}{address}", headers=headers)
-        self.response = self._connection.getresponse()
-
-    def until(self, text: str) -> str:
-        """Read until a text comes; returns all of it."""
-        read = ""
-        while text not in read:
-            line = self.response.readline()
-            assert line, "the stream has ended"
-            read += line.decode()
-        return read
-
-    def ends(self) -> bool:
-        """Read to the end, which the server makes."""
-        while self.response.readline():
-            pass
-        return True
-
-    def close(self) -> None:
-        self.response.close()
-        self._connection.close()
 
 
 def test_a_stream_sends_what_has_changed(site: ConsoleSite, queue: str) -> None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+import os
+import signal
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage
@@ -229,6 +235,33 @@ def test_diagnostics_count_turns(own: ConsoleSite) -> None:
     assert shard["defects"] == {}
 
 
+def test_a_bundle_of_the_supervisor_is_listed_and_downloaded(tmp_path: Path) -> None:
+    process = ServerProcess(tmp_path, {"queues": ["q"]}, name="contoso")
+    process.supervised = True
+    with process:
+        site = ConsoleSite(process)
+        assert site.signed_in().json("diagnostics")["bundles"] == []
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        os.kill(int(children.read_text().split()[0]), signal.SIGSEGV)
+        deadline = time.monotonic() + 60
+        client = site.client()
+        found: list[dict[str, Any]] = []
+        while not found:
+            assert time.monotonic() < deadline
+            with suppress(OSError, http.client.HTTPException):
+                client = site.signed_in()
+                found = client.json("diagnostics")["bundles"]
+
+        [listed] = found
+        answer = client.get("diagnostics/bundle", id=listed["id"])
+        missing = client.get("diagnostics/bundle", id="none")
+
+    assert listed["reason"] == "The server ended by SIGSEGV."
+    assert answer.headers["Content-Disposition"].startswith("attachment")
+    assert answer.json["stacks"][0] == "Fatal Python error: Segmentation fault"
+    assert missing.status == 404
+
+
 def test_changes_are_logged_with_the_key(own: ConsoleSite) -> None:
     own.signed_in("Send").post("send?path=orders", {"body": "x", "copies": "3"})
     own.signed_in("Listen").post("message/delete?path=orders&sequence=2", {})
@@ -256,6 +289,7 @@ MANAGE_ONLY = [
     ("GET", "access"),
     ("GET", "faults"),
     ("GET", "diagnostics"),
+    ("GET", "diagnostics/bundle?id=none"),
     ("GET", "audit"),
     ("GET", "settings?path=orders"),
     ("POST", "connections/close"),

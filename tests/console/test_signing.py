@@ -46,7 +46,7 @@ def test_the_key_of_an_entity_opens_that_entity_alone(site: ConsoleSite) -> None
 
     client = site.client().sign_in("own-rule", "own-key", "own")
 
-    assert "own-rule: Listen" in client.get().text
+    assert ">own-rule</span><span>Listen<" in client.get().text
 
 
 def test_the_cookie_is_for_this_server_and_no_script(site: ConsoleSite) -> None:
@@ -185,7 +185,7 @@ def test_a_link_signs_in_once(site: ConsoleSite) -> None:
 
     assert client.ask("GET", path).location == ROOT
 
-    assert "listen: Listen" in client.get().text
+    assert ">listen</span><span>Listen<" in client.get().text
     again = site.client().ask("GET", path)
     assert again.status == 403
     assert again.problem.startswith("The link was used already or is too old.")

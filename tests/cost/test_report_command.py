@@ -52,6 +52,7 @@ def test_an_empty_range_is_said_in_one_line(
     assert found.out == f"There are no rows to 2026-01-01 in {tmp_path}.\n"
 
 
+@pytest.mark.campaign
 def test_a_report_with_a_bad_file_has_the_rest_and_exit_code_2(tmp_path: Path) -> None:
     write(tmp_path, [row("10:00", "contoso", "send", 5)])
     bad = tmp_path / f"day={DAY.date()}" / "bad.parquet"

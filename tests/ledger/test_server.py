@@ -26,6 +26,7 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
+from tests.console.site import ConsoleClient
 from tests.ledger.reading import rows, totals
 from twinbus.core.sas import DEV_KEY_NAME, DEV_KEY_TEXT, Secret, make_token
 from twinbus.testing.namespace import ServedNamespace, serve_namespace
@@ -321,6 +322,29 @@ def test_two_shards_count_as_one_namespace(tmp_path: Path) -> None:
         ("wide", "peek", "accepted", 0): 1,
         ("wide", "poll", "accepted", 0): 1,
     }
+
+
+def test_requests_to_the_console_count_as_those_of_the_http_api(site: Site) -> None:
+    with site.run() as namespace:
+        client = ConsoleClient(namespace.http_port).sign_in()
+        client.get()
+        client.get("static/console.css")
+        client.post("send?path=orders", {"body": "x", "copies": "3"})
+        client.post("send?path=orders", {"body": "x" * 70_000})
+        client.get("entity", path="orders")
+        client.get("message", path="orders", sequence=1)
+        client.post("message/delete?path=orders&sequence=1", {})
+        client.get("entity", path="missing")
+
+    assert site.counted() == {
+        ("", "manage", "accepted", 0): 1,
+        ("orders", "send", "accepted", 1): 3,
+        ("orders", "send", "accepted", 2): 2,
+        ("orders", "peek", "accepted", 0): 2,
+        ("orders", "manage", "accepted", 0): 1,
+        ("missing", "peek", "refused", 0): 1,
+    }
+    assert set(site.totals("connection")) == {("http",)}
 
 
 def test_metrics_have_the_rows_of_the_ledger(site: Site) -> None:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from twinbus import limits
@@ -38,6 +39,11 @@ class LedgerKeeper:
         self._dropped = 0
         # Called before a minute is taken, for counts that are kept elsewhere.
         self.before_take: list[Callable[[], None]] = []
+
+    @property
+    def folder(self) -> Path:
+        """Where the files are."""
+        return self._writer.options.folder
 
     @property
     def rows_written(self) -> int:

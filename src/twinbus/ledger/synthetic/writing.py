@@ -49,7 +49,8 @@ def write_synthetic(plan: SyntheticPlan, folder: Path) -> list[SyntheticOutage]:
     fixed = [0 if table is None else table.num_rows for table in operations]
     if sum(fixed) > plan.rows:
         raise ArgumentError(
-            f"--rows {plan.rows} is too small: the outages alone have {sum(fixed)}."
+            f"--rows {plan.rows} is too small: the outages alone have {sum(fixed)}. "
+            "Give that many or more, or fewer --outages."
         )
     counts = _shares(plan, plan.rows - sum(fixed))
 

@@ -44,7 +44,8 @@ class Joining:
         if self._pair.options.report_events and await self._queues.ensure_events():
             path = events_path(self._pair.label)
             sender = self._pair.secondary.sender(path)
-            self._pair.telling.reporter = EventReporter(sender)
+            reporter = EventReporter(sender, self._pair.policy)
+            self._pair.telling.reporter = reporter
         self._joined()
 
     async def join_or_go_on(self, within_seconds: float) -> None:

@@ -18,6 +18,7 @@ from twinbus import limits
 from twinbus.client.outcome import Outcome
 from twinbus.client.sender import Sender
 from twinbus.pairing.events import EventKind, PairingEvent
+from twinbus.pairing.rules.policy import PairingPolicy
 from twinbus.wire.message import sections
 from twinbus.wire.types import Symbol
 
@@ -25,13 +26,26 @@ _LOGGER = logging.getLogger("twinbus.pairing")
 
 # Pings are too many to be reported, and their outcomes follow in other events.
 _LEFT_OUT = frozenset((EventKind.PING_FAILED, EventKind.PING_ACCEPTED))
+# What happens to an entity: these say what was diverted, and how many pings there were,
+# since the pair was made.
+_OF_ENTITIES = frozenset(
+    {
+        EventKind.SUSPECT,
+        EventKind.RECOVERED,
+        EventKind.FAILED_OVER,
+        EventKind.FAILED_BACK,
+        EventKind.RELAPSED,
+        EventKind.REFUSED,
+    }
+)
 
 
 class EventReporter:
     """Sends events of one pair to a queue of the secondary."""
 
-    def __init__(self, sender: Sender) -> None:
+    def __init__(self, sender: Sender, policy: PairingPolicy) -> None:
         self._sender = sender
+        self._policy = policy
         self._client = f"{socket.gethostname()}-{os.getpid()}"
         self._waiting: set[Outcome] = set()
 
@@ -40,13 +54,16 @@ class EventReporter:
         too_many = len(self._waiting) >= limits.REPORTS_WAITING_MAX
         if event.kind in _LEFT_OUT or too_many:
             return
-        cause = event.cause
+        cause, details = event.cause, dict(event.details)
+        if event.kind in _OF_ENTITIES:
+            status = self._policy.entity(event.path).status()
+            details |= {"diverted": status.diverted, "pings": status.pings}
         report = {
             "event": event.kind.value,
             "path": event.path,
             "client": self._client,
             "cause": None if cause is None else f"{type(cause).__name__}: {cause}",
-            "details": {name: str(value) for name, value in event.details.items()},
+            "details": {name: str(value) for name, value in details.items()},
         }
         fields = {
             sections.SUBJECT: event.kind.value,

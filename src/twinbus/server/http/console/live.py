@@ -64,12 +64,19 @@ class LiveStreams:
         ticks = visit.console.history.ticks
         if ticks != self._tick:
             self._tick, self._rendered = ticks, {}
-        key = (view, visit.request.url.query, visit.claim)
+        key = (view, visit.request.url.query, visit.namespace, _reach(visit))
         task = self._rendered.get(key)
         if task is None:
             task = asyncio.get_running_loop().create_task(_render(visit, view))
             self._rendered[key] = task
         return await asyncio.shield(task)
+
+
+def _reach(visit: Visit) -> tuple[object, ...]:
+    """What a visitor may see; people who signed in at other times may see the same."""
+    claim = visit.claim
+    assert claim is not None
+    return claim.rights, claim.audience_path, claim.rule_key
 
 
 async def _render(visit: Visit, view: View) -> dict[str, str]:

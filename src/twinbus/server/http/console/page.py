@@ -11,6 +11,7 @@ import hashlib
 import urllib.parse
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,7 +73,8 @@ def _environment() -> Environment:
     environment.globals |= {"url": url, "static": _static_url}
     # Pages call the namespace of the server `namespace`.
     environment.globals["namespace_"] = environment.globals.pop("namespace")
-    environment.filters |= {"count": _count, "size": _size, "age": age, "when": when}
+    environment.filters |= {"count": _count, "size": _size, "money": _money}
+    environment.filters |= {"age": age, "when": when}
     return environment
 
 
@@ -120,6 +122,12 @@ def _size(size_bytes: int) -> str:
             return f"{size:,.0f} {unit}" if size >= 10 else f"{size:,.3g} {unit}"
         size /= 1024
     return ""
+
+
+def _money(amount: str) -> str:
+    """An amount as people write it; it may be less than the smallest coin."""
+    exact = Decimal(amount)
+    return "under 0.01" if 0 < exact < Decimal("0.01") else f"{exact:,.2f}"
 
 
 def age(seconds: float | None) -> str:

@@ -60,7 +60,13 @@ class RateHistory:
         return _rates(before, last, key)
 
     def history(self, key: str) -> list[tuple[float, float]]:
-        """The same between samples, oldest first."""
+        """The same between samples, oldest first; empty if nothing has happened."""
+        if len(self._samples) < 2:
+            return []
+        first, last = self._samples[0], self._samples[-1]
+        # Counters grow: if the ends are equal, so is all between them.
+        if first.counted.get(key, _NONE) == last.counted.get(key, _NONE):
+            return []
         pairs = itertools.pairwise(self._samples)
         return [_rates(one, other, key) for one, other in pairs]
 
@@ -95,9 +101,12 @@ class RateHistory:
             self._timer = loop.call_later(seconds, self._sample)
 
 
+_NONE = (0, 0)
+
+
 def _rates(one: RateSample, other: RateSample, key: str) -> tuple[float, float]:
     """Messages per second between two samples; a new entity began with none."""
     seconds = max(other.at - one.at, 0.001)
-    taken, given = other.counted.get(key, (0, 0))
-    before = one.counted.get(key, (0, 0))
+    taken, given = other.counted.get(key, _NONE)
+    before = one.counted.get(key, _NONE)
     return max(taken - before[0], 0) / seconds, max(given - before[1], 0) / seconds

@@ -21,8 +21,11 @@ from starlette.types import Scope
 
 from twinbus.core.rights import Operation
 from twinbus.errors import CallerError, TwinbusError
+from twinbus.ledger.schema import ACCEPTED, HTTP, MANAGE, PEEK, SEND
 from twinbus.server.access.port import NamespacePort
+from twinbus.server.broker.accounting import account_of, outcome_of
 from twinbus.server.http.console.actions import MessageLocked
+from twinbus.server.http.console.grouping import Groupings
 from twinbus.server.http.console.jobs import Jobs
 from twinbus.server.http.console.live import LiveStreams, View
 from twinbus.server.http.console.looking import Looker
@@ -73,7 +76,11 @@ class ConsolePage:
 
 
 # Pages whose parts follow.
-VIEWS: dict[str, View] = {"overview": overview.live, "entity": entity.live}
+VIEWS: dict[str, View] = {
+    "overview": overview.live,
+    "entity": entity.live,
+    "pair": pair.live,
+}
 
 
 async def follow(visit: Visit) -> Response:
@@ -110,6 +117,7 @@ PAGES: dict[str, ConsolePage] = {
     "access": ConsolePage(access.show, access.change),
     "faults": ConsolePage(operations.faults, operations.switch_fault),
     "diagnostics": ConsolePage(operations.diagnostics),
+    "diagnostics/bundle": ConsolePage(operations.bundle),
     "audit": ConsolePage(operations.audit),
     "export": ConsolePage(files.export),
     "import": ConsolePage(post=files.import_file),
@@ -148,6 +156,7 @@ class Console:
         self.history = RateHistory(port.host)
         self.streams = LiveStreams()
         self.jobs = Jobs()
+        self.groupings = Groupings()
 
     def routes(self) -> list[Route]:
         """What the HTTP server lists."""
@@ -185,6 +194,7 @@ class Console:
 
     async def _respond(self, request: Request) -> Response:
         visit = Visit(self, request)
+        outcome = ACCEPTED
         try:
             response = await self._answer(visit)
         except ClientDisconnect:
@@ -193,7 +203,9 @@ class Console:
         except TooManyRequests as error:
             response = refusal(error)
         except TwinbusError as error:
+            outcome = outcome_of(error)
             response = visit.refusal(error)
+        _count(visit, outcome, response)
         for name, value in HEADERS.items():
             response.headers[name] = value
         return response
@@ -219,6 +231,32 @@ class Console:
             method = visit.request.method
             raise MethodNotAllowed(f"{method} is not known for {ROOT}{name}.")
         return await answer(visit)
+
+
+# Pages that show messages of an entity; in the ledger they are peeks.
+_PEEKS = frozenset({"entity", "message", "message/body", "message/edit", "export"})
+
+
+def _count(visit: Visit, outcome: str, response: Response) -> None:
+    """Count a request in the ledger, as those of the HTTP API are.
+
+    Requests without a claim are not counted, nor files and the ticks of pages that
+    follow. What a job does is the server's own work, as forwarding is.
+    """
+    if visit.claim is None:
+        return
+    account = account_of(visit.host, visit.path, visit.claim, HTTP)
+    if account is None:
+        return
+    if visit.sent:
+        account.messages_in(SEND, outcome, visit.sent)
+        return
+    is_look = visit.request.method in ("GET", "HEAD")
+    is_peek = is_look and visit.request.path_params["page"] in _PEEKS
+    asked = visit.request.headers.get("content-length", "")
+    bytes_in = int(asked) if asked.isascii() and asked.isdigit() else 0
+    bytes_out = len(getattr(response, "body", b""))
+    account.calls(PEEK if is_peek else MANAGE, outcome, 1, bytes_in, bytes_out)
 
 
 async def _to_root(request: Request) -> Response:

@@ -64,7 +64,7 @@ class MessageFilter:
     @property
     def query(self) -> dict[str, str]:
         """What `of` reads, for the next page."""
-        given = {name: getattr(self, name) for name in (*_PLAIN, "reason", "source")}
+        given = {name: getattr(self, name) for name in FILTERS}
         return {
             name: value
             for name, value in given.items()
@@ -74,9 +74,7 @@ class MessageFilter:
     @property
     def fields(self) -> dict[str, str]:
         """All fields, for a form."""
-        return {
-            name: getattr(self, name) or "" for name in (*_PLAIN, "reason", "source")
-        }
+        return {name: getattr(self, name) or "" for name in FILTERS}
 
     def matches(self, stored: Stored) -> bool:
         """Whether a message is one of those; the session was looked at before."""
@@ -92,6 +90,8 @@ class MessageFilter:
 
 
 _PLAIN = ("session", "state", "text", "sql")
+# The fields of a filter, as forms and addresses name them.
+FILTERS = (*_PLAIN, "reason", "source")
 
 
 def _has_text(bare: bytes, text: str) -> bool:

@@ -48,6 +48,8 @@ class Visit:
         # None for a program that shows a token.
         self.session: ConsoleSession | None = None
         self.claim: Claim | None = None
+        # The sizes of messages that the form has sent, for the ledger.
+        self.sent: list[int] = []
 
     # -- who ---------------------------------------------------------------------------
 

@@ -3,7 +3,8 @@
 Read `signing.py` (how people sign in), `overview.py`, `entity.py` and `message.py`,
 then `sending.py`, `bulk.py` and `files.py` (what is done with many messages),
 `session.py`, `settings.py`, `connections.py`, `access.py`, `operations.py` (faults,
-diagnostics, log of changes) and `pair.py`. A page reads a request and chooses what is
-shown. Pages decide nothing about rights: they ask `visit.demand`, which asks
-`rights.allowed`.
+diagnostics, log of changes), then `pair.py` with `reports.py` (what clients report of
+it) and `costs.py`.
+A page reads a request and chooses what is shown. Pages decide nothing about rights:
+they ask `visit.demand`, which asks `rights.allowed`.
 """

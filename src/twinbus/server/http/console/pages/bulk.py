@@ -17,7 +17,7 @@ from twinbus.server.http.console.jobs import PLANNED, BulkPlan, Job
 from twinbus.server.http.console.page import url
 from twinbus.server.http.console.pages.entity import found
 from twinbus.server.http.console.pages.sending import target_of
-from twinbus.server.http.console.scanning import MessageFilter
+from twinbus.server.http.console.scanning import FILTERS, MessageFilter
 from twinbus.server.http.console.visit import Visit
 
 ACTIONS = ("resubmit", "move", "delete")
@@ -36,15 +36,12 @@ async def plan(visit: Visit) -> Response:
     if form.text("scope") != "all":
         numbers = _numbers(form)
     listed = MessageFilter.of(
-        {name: form.text(name) for name in _FILTER if form.all(name)}
+        {name: form.text(name) for name in FILTERS if form.all(name)}
     )
     job = visit.console.jobs.plan(
         visit, BulkPlan(path, action, numbers, listed, target_key, allowed)
     )
     return _shown(visit, job)
-
-
-_FILTER = ("session", "state", "text", "sql", "reason", "source")
 
 
 def _targets(

@@ -6,7 +6,7 @@ of all states. The path of a dead-letter queue is a path like any other.
 
 from __future__ import annotations
 
-from collections import Counter
+import urllib.parse
 from functools import partial
 from typing import Any
 
@@ -20,42 +20,68 @@ from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.directory.placement import get_entity
 from twinbus.server.http.console.live import Parts
 from twinbus.server.http.console.looking import LookPlace, places_at
+from twinbus.server.http.console.page import url
 from twinbus.server.http.console.pages import overview
-from twinbus.server.http.console.scanning import MessageFilter, Scan, reason_of
+from twinbus.server.http.console.scanning import FILTERS, MessageFilter, Scan
 from twinbus.server.http.console.showing import summary
 from twinbus.server.http.console.visit import Visit
-from twinbus.store.base import Stored, id_of, sequence_of
+from twinbus.store.base import id_of, sequence_of
 from twinbus.store.reading import StoreReader
 
 
 async def show(visit: Visit) -> Response:
     """The messages of an entity, or what else the visitor may do with it."""
     path, entity = found(visit)
-    data = await about(visit, path, entity)
     if not visit.may(Operation.PEEK, path):
         if visit.may(Operation.SEND_LINK, path):
+            data = await about(visit, path, entity)
             return visit.page("entity.html", {**data, "messages": None})
         raise Unauthorized(f"Your key gives no right on '{path.text}'.")
+    part = visit.query("part")
+    if part == "groups":
+        return visit.page("groups.html", await _grouped(visit, path))
+    listed = await _listed(visit, path, entity)
+    if part == "messages":
+        return visit.page("messages_more.html", listed)
+    data = {**await about(visit, path, entity), **listed}
+    if data["is_dead"]:
+        data.update(await _grouped(visit, path))
+    return visit.page("entity.html", data)
+
+
+async def _listed(visit: Visit, path: EntityPath, entity: Entity) -> dict[str, Any]:
+    """The messages that are looked for, as far as one scan comes.
+
+    A page asks again by itself until it is full, and says what it has so far.
+    """
     listed = MessageFilter.of(visit.request.query_params)
     places = places_at(visit.host, path)
-    scan = Scan(listed, summary)
-    scanned = await scan.run(visit.console.looker, places, _start(visit))
+    before, looked = _number(visit, "found"), _number(visit, "looked")
+    room = max(limits.CONSOLE_PAGE_MESSAGES - before, 1)
+    scan = Scan(listed, summary, room)
+    scanned = await scan.run(visit.console.looker, places, _number(visit, "start"))
     await _add_locks(visit, places, scanned.found)
-    if data["is_dead"]:
-        data.update(await groups(visit, path))
-    return visit.page(
-        "entity.html",
-        {
-            **data,
-            "may_send": visit.may(Operation.SEND_LINK, _home(path)),
-            "messages": scanned.found,
-            "looked": scanned.looked,
-            "next": scanned.next,
-            "start": visit.query("start"),
-            "filter": listed.fields,
-            "query": listed.query,
-        },
-    )
+    shown = before + len(scanned.found)
+    counts = visit.host.namespace.shards.counts(entity, path.sub_queue)
+    return {
+        "path": path.text,
+        "is_dead": path.sub_queue is not SubQueue.NONE,
+        "requires_session": entity.requires_session,
+        "may_change": visit.may(Operation.BATCH_DELETE, path),
+        "may_send": visit.may(Operation.SEND_LINK, _home(path)),
+        "messages": scanned.found,
+        "shown": shown,
+        "looked": looked + scanned.looked,
+        "total": counts.active + counts.deferred + counts.scheduled,
+        "next": scanned.next,
+        "start": visit.query("start"),
+        "filter": listed.fields,
+        "query": listed.query,
+        "back": _back(visit),
+        "is_searching": bool(listed.query)
+        and scanned.next is not None
+        and shown < limits.CONSOLE_PAGE_MESSAGES,
+    }
 
 
 async def live(visit: Visit) -> Parts:
@@ -103,28 +129,43 @@ async def about(visit: Visit, path: EntityPath, entity: Entity) -> dict[str, Any
     return data
 
 
+def _back(visit: Visit) -> str | None:
+    """What pages of messages keep, so that one comes back to this list."""
+    given = visit.request.query_params
+    kept = {name: given[name] for name in (*FILTERS, "start") if name in given}
+    return urllib.parse.urlencode(kept) or None
+
+
+def list_url(visit: Visit, path: EntityPath) -> str:
+    """The list that a message was chosen from."""
+    given = dict(urllib.parse.parse_qsl(visit.query("back"), keep_blank_values=True))
+    kept = {name: given[name] for name in (*FILTERS, "start") if name in given}
+    return url("entity", path=path.text, **kept)
+
+
 def _home(path: EntityPath) -> EntityPath:
     """The entity itself, of a dead-letter queue too."""
     return EntityPath(path.entity, path.subscription)
 
 
-async def groups(visit: Visit, path: EntityPath) -> dict[str, Any]:
-    """Dead letters by reason and source, as far as one scan comes."""
-    scan = Scan(MessageFilter(), _group, limits.CONSOLE_SCAN_MESSAGES_MAX)
-    scanned = await scan.run(visit.console.looker, places_at(visit.host, path))
-    counted = Counter(scanned.found)
+async def _grouped(visit: Visit, path: EntityPath) -> dict[str, Any]:
+    """Dead letters by reason and source; each request counts on where one stopped."""
+    groupings = visit.console.groupings
+    grouping = groupings.find(visit.query("grouping"), path)
+    await grouping.count_on(visit.console.looker, places_at(visit.host, path))
+    listed = MessageFilter.of(visit.request.query_params)
+    counts = visit.host.namespace.shards.counts(
+        get_entity(visit.host, path), path.sub_queue
+    )
     return {
-        "groups": [
-            {"reason": reason, "source": source, "count": count}
-            for (reason, source), count in counted.most_common()
-        ],
-        "groups_looked": scanned.looked,
-        "groups_complete": scanned.next is None,
+        **grouping.describe(),
+        "path": path.text,
+        "dead_total": counts.active + counts.deferred,
+        "may_resubmit": visit.may(Operation.BATCH_DELETE, path)
+        and visit.may(Operation.SEND_LINK, _home(path)),
+        "filter": listed.fields,
+        "query": listed.query,
     }
-
-
-def _group(_place: LookPlace, stored: Stored) -> tuple[str, str]:
-    return reason_of(stored), stored.source or ""
 
 
 def _tabs(visit: Visit, path: EntityPath, entity: Entity) -> list[dict[str, Any]]:
@@ -164,13 +205,13 @@ _KINDS = {
 }
 
 
-def _start(visit: Visit) -> int:
-    """The first number of the list."""
-    text = visit.query("start")
+def _number(visit: Visit, name: str) -> int:
+    """A number of the address: where a list starts, or what was found before."""
+    text = visit.query(name)
     if not text:
         return 0
     if not text.isascii() or not text.isdigit() or len(text) > 18:
-        raise ArgumentError("A sequence number is a whole number.")
+        raise ArgumentError(f"'{name}' must be a whole number.")
     return int(text)
 
 

@@ -25,10 +25,9 @@ from twinbus.server.http.console.actions import (
 )
 from twinbus.server.http.console.audit import AuditEntry
 from twinbus.server.http.console.looking import LookPlace, place_of
-from twinbus.server.http.console.page import url
-from twinbus.server.http.console.pages.entity import about, found
+from twinbus.server.http.console.pages.entity import about, found, list_url
 from twinbus.server.http.console.pages.sending import edited, form_of, target_of
-from twinbus.server.http.console.showing import body_of, detail
+from twinbus.server.http.console.showing import body_of, detail, summary
 from twinbus.server.http.console.visit import Visit
 from twinbus.store.base import Stored, sequence_of
 
@@ -48,12 +47,17 @@ def _shown(
     home = _home(path)
     return {
         "message": detail(place, stored),
+        **_way_back(visit, path),
         "is_received": False,
         "may_delete": visit.may(Operation.BATCH_DELETE, path),
         "may_send": visit.may(Operation.SEND_LINK, home),
         "may_cancel": visit.may(Operation.CANCEL_SCHEDULED, home),
         "may_receive": visit.may(Operation.RECEIVE_BY_SEQUENCE, path),
     }
+
+
+def _way_back(visit: Visit, path: EntityPath) -> dict[str, Any]:
+    return {"back": visit.query("back") or None, "list_url": list_url(visit, path)}
 
 
 def _home(path: EntityPath) -> EntityPath:
@@ -120,7 +124,9 @@ async def edit(visit: Visit) -> Response:
     visit.demand(Operation.SEND_LINK, _home(path))
     data = await about(visit, path, entity)
     number = place.number(stored)
-    return visit.page("edit.html", {**data, "number": number, "form": form_of(stored)})
+    data |= {"number": number, "form": form_of(stored), **_way_back(visit, path)}
+    data["message"] = summary(place, stored)
+    return visit.page("edit.html", data)
 
 
 async def resubmit(visit: Visit) -> Response:
@@ -170,4 +176,4 @@ def _sequence(place: LookPlace, number: int) -> int:
 def _back(
     visit: Visit, path: EntityPath, notice: str, data: dict[str, Any]
 ) -> Response:
-    return visit.done(notice, url("entity", path=path.text), data)
+    return visit.done(notice, list_url(visit, path), data)

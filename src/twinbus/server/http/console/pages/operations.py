@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from twinbus.core.rights import Operation
-from twinbus.errors import CallerError, StoreFault
+from twinbus.errors import CallerError, MessageNotFound, StoreFault
 from twinbus.server.broker.directory.placement import find_entity
 from twinbus.server.broker.faults import KINDS, read_request
 from twinbus.server.broker.host import Host
@@ -81,11 +81,30 @@ def _number(text: str, name: str) -> float:
 async def diagnostics(visit: Visit) -> Response:
     """How each shard does: turns, commits, load, and what went wrong."""
     visit.demand(Operation.READ_NAMESPACE)
+    bundles = await asyncio.to_thread(visit.console.port.bundles)
     data = {
         "instance": visit.host.instance,
         "shards": [_diagnosed(host) for host in visit.host.hosts],
+        "bundles": [{name: each[name] for name in _BUNDLED} for each in bundles],
     }
     return visit.page("diagnostics.html", data)
+
+
+_BUNDLED = ("id", "time", "reason", "uptime_seconds")
+
+
+async def bundle(visit: Visit) -> Response:
+    """What is known of one failure, as a file; it holds no message and no key."""
+    visit.demand(Operation.READ_NAMESPACE)
+    wanted = visit.query("id")
+    for each in await asyncio.to_thread(visit.console.port.bundles):
+        if each["id"] == wanted:
+            headers = {
+                "Content-Disposition": f'attachment; filename="{wanted}.json"',
+                "Cache-Control": "no-store",
+            }
+            return JSONResponse(each, 200, headers)
+    raise MessageNotFound("There is no such bundle any more: the newest ten are kept.")
 
 
 def _diagnosed(host: Host) -> dict[str, Any]:

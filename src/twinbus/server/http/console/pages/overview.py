@@ -59,7 +59,7 @@ async def _data(visit: Visit) -> dict[str, Any]:
     rows = [
         figures(host, entity, history)
         for entity in host.namespace.shards.entities()
-        if wanted in entity.name.lower()
+        if wanted in entity.key
     ]
     rows.sort(key=_SORTS.get(sort, _SORTS["name"]))
     page = visit.query("page")
@@ -146,9 +146,7 @@ def figures(host: Host, entity: Entity, history: RateHistory) -> dict[str, Any]:
 def add_history(history: RateHistory, rows: list[dict[str, Any]]) -> None:
     """Add the rates of the last minutes, where there were any."""
     for row in rows:
-        rates = history.history(row["path"].lower())
-        is_quiet = all(each == (0.0, 0.0) for each in rates)
-        row["history"] = [] if is_quiet else rates
+        row["history"] = history.history(row["path"].lower())
 
 
 async def add_ages(looker: Looker, host: Host, rows: list[dict[str, Any]]) -> None:

@@ -135,6 +135,7 @@ def _properties(text: str) -> dict[str, Any]:
 
 async def send_all(visit: Visit, entity: Entity, messages: list[Incoming]) -> None:
     """Send messages, all or none where they go to one shard."""
+    visit.sent = [len(each.bare) for each in messages]
     by_place: dict[int, tuple[Entity, list[Incoming]]] = {}
     shards = visit.host.namespace.shards
     for message in messages:
