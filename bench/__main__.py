@@ -15,6 +15,8 @@ from rich.console import Console
 
 from bench.attacks import attacks
 from bench.clients import clients
+from bench.cluster import cluster
+from bench.console import console
 from bench.deep import deep
 from bench.encodings import encodings
 from bench.figures import Results
@@ -39,7 +41,9 @@ Workload = Callable[[Plan, Results], None]
 WORKLOADS: dict[str, Sequence[Workload]] = {
     "server": (throughput, deep, sdk),
     "shards": (shards,),
+    "cluster": (cluster,),
     "ledger": (ledger,),
+    "console": (console,),
     "proton": (proton,),
     "encodings": (encodings,),
     "latency": (latency,),
@@ -71,7 +75,7 @@ def _arguments() -> argparse.Namespace:
 
 def main() -> None:
     given = _arguments()
-    console = Console()
+    terminal = Console()
     results = Results(facts=machine())
     results.facts["quick"] = given.quick
     names = [given.only] if given.only else list(WORKLOADS)
@@ -81,11 +85,11 @@ def main() -> None:
         results.facts |= {"rounds": plan.rounds, "messages_per_round": plan.messages}
         for each in names:
             for workload in WORKLOADS[each]:
-                console.print(f"measuring {each}: {workload.__name__} ...")
+                terminal.print(f"measuring {each}: {workload.__name__} ...")
                 workload(plan, results)
-    results.show(console)
+    results.show(terminal)
     results.write(given.json)
-    console.print(f"written to {given.json}", markup=False)
+    terminal.print(f"written to {given.json}", markup=False)
 
 
 if __name__ == "__main__":

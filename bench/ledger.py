@@ -7,13 +7,11 @@ Processor time is that of the scheduler, in nanoseconds, of all threads of the s
 
 from __future__ import annotations
 
-import contextlib
 from contextlib import ExitStack
-from pathlib import Path
 
 from bench.figures import Results
 from bench.plan import Plan
-from bench.processes import Child, twinbus, worker
+from bench.processes import Child, run_ns, twinbus, worker
 from bench.target import Target
 
 _PARTS = 10
@@ -53,19 +51,10 @@ def _round(sides: dict[str, tuple[Target, Child]], count: int) -> dict[str, floa
         for way in sorted(sides, reverse=bool(part % 2)):
             target, client = sides[way]
             for do in ("send", "receive"):
-                before_ns = _run_ns(target.pid)
+                before_ns = run_ns(target.pid)
                 client.ask(do=do, count=count)
-                spent_ns[f"{do}_{way}"] += _run_ns(target.pid) - before_ns
+                spent_ns[f"{do}_{way}"] += run_ns(target.pid) - before_ns
     found = {name: ns / 1000 / count / _PARTS for name, ns in spent_ns.items()}
     for way in sides:
         found[f"both_{way}"] = found[f"send_{way}"] + found[f"receive_{way}"]
     return found
-
-
-def _run_ns(pid: int) -> int:
-    """How long threads of a process have run."""
-    spent_ns = 0
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            spent_ns += int((task / "schedstat").read_text().split()[0])
-    return spent_ns

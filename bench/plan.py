@@ -30,6 +30,9 @@ class Plan:
     # Of one drain, over ten backlog queues.
     syphon_messages: int = 100_000
 
+    # Ticks of pages that follow, in a round without other work.
+    console_ticks: int = 10
+
     # Rows of the ledgers that are reported.
     report_rows: tuple[int, ...] = (10_000_000, 30_000_000, 100_000_000)
 
@@ -44,6 +47,9 @@ class Plan:
     throttling_seconds: float = 3
     # More rounds than others have: they are short, and the tails are noisy.
     throttling_rounds: int = 9
+    # How long sends go on before a node or the primary dies, and after it.
+    cluster_gap_seconds: float = 10
+
     # Of the other numbers of an attack.
     attack_scale: float = 1
 
@@ -55,6 +61,7 @@ class Plan:
             peers,
             rounds=1,
             warm_up=False,
+            console_ticks=1,
             messages=400,
             shallow=500,
             deep=2_000,
@@ -73,4 +80,5 @@ class Plan:
             attack_scale=0.02,
             throttling_seconds=1,
             throttling_rounds=1,
+            cluster_gap_seconds=1,
         )

@@ -203,3 +203,12 @@ def cpu_seconds(pid: int) -> float:
                 children = (task / "children").read_text().split()
                 spent += sum(cpu_seconds(int(child)) for child in children)
     return spent
+
+
+def run_ns(pid: int) -> int:
+    """How long threads of a process have run."""
+    spent_ns = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            spent_ns += int((task / "schedstat").read_text().split()[0])
+    return spent_ns

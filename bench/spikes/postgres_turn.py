@@ -8,8 +8,8 @@ synced, and stops it. Each process sends a batch in one turn and takes a batch i
 next, as fast as it is answered. `--pin` does it beside a transaction that stays open,
 `--delay-ms` with a sync that is slower by so much, as with a standby that must answer.
 `--scenes` stops processes in the middle of a turn, and ends PostgreSQL under load.
-Needs psycopg 3, which the project does not install yet. What was found is in
-`docs/notes/postgres-spike.md`; the shapes are in `postgres_shapes.py`.
+What was found is in `docs/notes/postgres-spike.md`; the shapes are in
+`postgres_shapes.py`.
 """
 
 from __future__ import annotations

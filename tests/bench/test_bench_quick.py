@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +14,8 @@ import pytest
 from bench.__main__ import WORKLOADS
 from bench.figures import GOALS, Figure, Goal, Results
 from bench.target import Missing
+from tests.printed import ROOT, blocks
 
-ROOT = Path(__file__).resolve().parents[2]
 # By workload: figures that are above zero on any machine.
 FIGURES = {
     "server": (
@@ -34,11 +35,24 @@ FIGURES = {
         "partitioned_send_ratio",
         "partitioned_receive_ratio",
     ),
+    "cluster": (
+        "cluster_send_vs_copy",
+        "cluster_pinned_receive_ratio",
+        "cluster_one_node_receive_per_second",
+        "cluster_gap_killed_node_ms",
+        "cluster_gap_promotion_ms",
+    ),
     "ledger": (
         "ledger_send_cpu_us",
         "ledger_receive_cpu_us",
         "no_ledger_send_cpu_us",
         "no_ledger_receive_cpu_us",
+    ),
+    "console": (
+        "console_tick_cpu_ms",
+        "console_processor_percent",
+        "console_message_cpu_us",
+        "no_console_message_cpu_us",
     ),
     "proton": (
         "proton_twinbus_send_per_second",
@@ -63,6 +77,8 @@ FIGURES = {
         "factory_paired_new_ids_cpu_us",
         "paired_send_batches_vs_sdk",
         "paired_send_dict_batches_vs_sdk",
+        "paired_send_light_batches_vs_sdk",
+        "paired_send_light_single_vs_sdk",
         "paired_send_single_vs_sdk",
     ),
     "syphon": (
@@ -106,6 +122,7 @@ STATED = {"shards"}
 # By workload: a figure that needs a peer.
 PEERED = {
     "server": "server_send_vs_rabbitmq",
+    "cluster": "cluster_send_vs_quorum",
     "proton": "proton_send_vs_rabbitmq",
     "latency": "latency_8_p99_vs_rabbitmq",
     "syphon": "syphon_vs_shovel",
@@ -149,6 +166,19 @@ def test_every_workload_of_ours_runs(workload: str, tmp_path: Path) -> None:
         # A peer that was not there is named, and so are the figures without it.
         assert results[beside] is None
         assert "missing_rabbitmq" in results
+
+
+@pytest.mark.campaign
+def test_the_note_on_postgres_can_be_measured_again() -> None:
+    ((_, text),) = blocks("docs/notes/postgres-spike.md", __file__)
+    program, *words = shlex.split(text)
+    assert program == ".venv/bin/python"
+    command = [sys.executable, *words, "--rounds", "1", "--seconds", "0.05"]
+
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
+
+    assert done.returncode == 0, done.stderr.decode()
+    assert "| row lock, runs, early release | 3 |" in done.stdout.decode()
 
 
 def test_a_ratio_compares_neighbours_in_each_round() -> None:
