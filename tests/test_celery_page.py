@@ -18,8 +18,8 @@ from time import monotonic
 
 import pytest
 
-from tests.spark.conftest import ROOT
-from tests.walking import Walk, blocks
+from tests.printed import ROOT, blocks
+from tests.walking import Walk
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -41,14 +41,12 @@ def hold(place):
 @pytest.fixture
 def walk(tmp_path: Path) -> Iterator[Walk]:
     """A reader who has carried out the page as far as the worker."""
-    shells = [text for language, text in blocks(PAGE) if language == ""]
-    install, serve, exports, worker, _look = shells
-    assert install.startswith("pip install celery ")
+    serve, exports, worker, _look = of("")
     assert worker == WORKER + "\n"
     with Walk(tmp_path) as reader:
         reader.shell(serve)
         reader.shell(exports)
-        tasks, _send = programs()
+        tasks, _send = of("python")
         (tmp_path / "tasks.py").write_text(tasks)
         (tmp_path / "holding.py").write_text(HOLDING)
         yield reader
@@ -57,8 +55,8 @@ def walk(tmp_path: Path) -> Iterator[Walk]:
 WORKER = "celery --app tasks worker --loglevel info"
 
 
-def programs() -> list[str]:
-    return [text for language, text in blocks(PAGE) if language == "python"]
+def of(language: str) -> list[str]:
+    return [text for found, text in blocks(PAGE, __file__) if found == language]
 
 
 @contextmanager
@@ -85,10 +83,10 @@ def await_lines(worker: subprocess.Popen[str], pattern: str, count: int) -> list
 def test_ten_tasks_and_a_countdown_succeed(walk: Walk) -> None:
     with working(walk, WORKER) as worker:
         sent = monotonic()
-        walk.program(programs()[1])
+        walk.program(of("python")[1])
         results = await_lines(worker, r"Task tasks\.add\[.*succeeded in .*: (\d+)", 11)
         seconds = monotonic() - sent
-    walk.shell(blocks(PAGE)[-1][1])
+    walk.shell(of("")[-1])
 
     assert sorted(map(int, results)) == sorted([*range(0, 20, 2), 42])
     assert seconds >= 3

@@ -1,17 +1,16 @@
 """The container of docs/docker: its command line works where it may write little.
 
-There is no Docker here. The command line of the Dockerfile and of compose.yaml runs in
-namespaces of its own, as an ordinary user, with everything read-only but the volume and
-with a network that no other process has. Needs root.
+There is no Docker here. The command line of the Dockerfile and of compose.yaml runs,
+with the key and the command of the page, in namespaces of its own: as an ordinary user,
+with everything read-only but the volume and with a network that no other process has.
+Needs root.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import re
-import secrets
 import shlex
 import subprocess
 import sys
@@ -23,12 +22,12 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.printed import ROOT, blocks
 from twinbus.core.sas import parse_connection_string
 
-ROOT = Path(__file__).parent.parent
+PAGE = "docs/docker/README.md"
 DOCKER = ROOT / "docs" / "docker"
 USER = 10001
-KEY = base64.b64encode(secrets.token_bytes(32)).decode()
 AS_USER = f"setpriv --reuid={USER} --regid={USER} --clear-groups --no-new-privs"
 # Everything that is mounted becomes read-only, except what the kernel makes up. Folders
 # above mount points are empty, so that the points can be made.
@@ -46,6 +45,23 @@ done
 ip link set lo up
 exec {AS_USER} --bounding-set=-all {{command}}
 """
+
+
+@pytest.fixture(scope="module")
+def shown() -> tuple[str, list[str]]:
+    """The key that the page makes, and the command that it runs in the container."""
+    ((_, text),) = blocks(PAGE, __file__)
+    export, up, execute = text.splitlines()
+    assert up == "docker compose up --build --detach --wait"
+    docker, compose, verb, service, *words = shlex.split(execute)
+    assert (docker, compose, verb, service) == (*up.split()[:2], "exec", "twinbus")
+    done = subprocess.run(
+        ["sh", "-ec", f'{export}\nprintf %s "$TWINBUS_KEY"'],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return done.stdout, words
 
 
 def dockerfile() -> dict[str, Any]:
@@ -73,7 +89,7 @@ def command() -> list[str]:
 
 
 @contextmanager
-def confined(data: Path) -> Iterator[int]:
+def confined(data: Path, key: str) -> Iterator[int]:
     """Run the container's command without Docker; gives its process id when ready."""
     volume, config_place = (each.split(":")[1] for each in compose()["volumes"])
     script = CONFINED.format(
@@ -90,7 +106,7 @@ def confined(data: Path) -> Iterator[int]:
         ["unshare", "--mount", "--net", "sh", "-c", script],
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "TWINBUS_KEY": KEY},
+        env={**os.environ, "TWINBUS_KEY": key},
     ) as process:
         try:
             assert process.stdout is not None
@@ -102,14 +118,15 @@ def confined(data: Path) -> Iterator[int]:
 
 
 def inside(pid: int, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run a command in the container, as `docker compose exec` does."""
+    """Run a command in the container, as `docker compose exec` does: with its key."""
+    variables = Path(f"/proc/{pid}/environ").read_text().removesuffix("\0")
     enter = ["nsenter", "--mount", "--net", "--target", str(pid), *AS_USER.split()]
     return subprocess.run(
         [*enter, *words],
         check=False,
         capture_output=True,
         text=True,
-        env={**os.environ, "TWINBUS_KEY": KEY},
+        env=dict(each.split("=", 1) for each in variables.split("\0")),
     )
 
 
@@ -122,15 +139,15 @@ def _may_unshare() -> bool:
     os.getuid() != 0 or not _may_unshare(), reason="needs root and namespaces"
 )
 def test_the_container_serves_as_an_ordinary_user_with_one_volume(
-    tmp_path: Path,
+    tmp_path: Path, shown: tuple[str, list[str]]
 ) -> None:
+    key, (program, *words) = shown
     twinbus, health = command()[0], dockerfile()["HEALTHCHECK"]
-    with confined(tmp_path / "data") as pid:
+    with confined(tmp_path / "data", key) as pid:
         asked = inside(pid, sys.executable, *health[1:])
         written = inside(pid, "touch", "/tmp/new", "/srv/new", "/var/new")
-        volume = dockerfile()["VOLUME"]
-        keys = inside(pid, twinbus, "keys", "show", "--data", volume, "--json")
-        string = json.loads(keys.stdout)["connection_string"]
+        keys = inside(pid, twinbus, *words)
+        (string,) = re.findall(r"^connection_string +(.*)", keys.stdout, re.MULTILINE)
         message = ("message", "send", "orders", "hello", "--connection-string", string)
         sent = inside(pid, twinbus, *message)
 
@@ -138,7 +155,8 @@ def test_the_container_serves_as_an_ordinary_user_with_one_volume(
     assert written.stderr.count("Read-only file system") == 3, written.stderr
     parsed = parse_connection_string(string)
     assert (parsed.host, parsed.dev) == ("localhost", True)
-    assert f"SharedAccessKey={KEY};" in string
+    assert f"SharedAccessKey={key};" in string
+    assert program == "twinbus"
     assert sent.returncode == 0, sent.stderr
 
 

@@ -15,7 +15,7 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 
 from tests.cli.conftest import run as run  # noqa: PLC0414 - a fixture
 from tests.cli.run import Run
-from tests.spark.conftest import ROOT
+from tests.printed import ROOT
 from tests.walking import walked
 from twinbus.client.sync.connection import Connection
 from twinbus.errors import DeadlineExceeded, TwinbusError
@@ -135,8 +135,7 @@ def until_well(server: ServerProcess) -> None:
 
 
 def test_the_commands_of_the_page_work_from_nothing(tmp_path: Path) -> None:
-    # The drill runs in tests/drill, with the same options.
-    with walked(PAGE, tmp_path, passed_over=("twinbus drill ",)) as walk:
+    with walked(PAGE, __file__, tmp_path) as walk:
         _, printed = walk.printed
 
     assert "refused" in printed

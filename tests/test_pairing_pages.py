@@ -22,22 +22,22 @@ import pytest
 import yaml
 from prometheus_client import REGISTRY
 
+from tests.printed import ROOT, blocks, printed
 from twinbus.errors import QuotaExceeded
 from twinbus.pairing.events import EventKind
 from twinbus.pairing.options import _DEFAULTS, SendAvailabilityPairedNamespaceOptions
 from twinbus.testing.namespace import ServedNamespace, serve_namespace
 
-ROOT = Path(__file__).parent.parent
-DOCS = ROOT / "docs"
+GUIDE = "docs/pairing.md"
 _ADMIN = "ServiceBusAdministrationClient.from_connection_string(SECONDARY)"
-_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
 def primary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedNamespace]:
     tls = tmp_path_factory.mktemp("primary")
     # The pages say that it has what the quick start of the README describes.
-    (entities,) = yaml.safe_load(blocks(ROOT / "README.md", "yaml")[0])["namespaces"]
+    (config,) = (text for language, text in printed("README.md") if language == "yaml")
+    (entities,) = yaml.safe_load(config)["namespaces"]
     del entities["name"]
     with serve_namespace(entities, tls=tls) as namespace:
         yield namespace
@@ -66,21 +66,16 @@ def environment(
         ":5673;": f":{secondary.amqp_port};",
         ":8443;": f":{secondary.https_port};",
     }
-    for name, said in exported(DOCS / "pairing.md").items():
+    for name, said in exported().items():
         text = said
         for old, new in places.items():
             text = text.replace(old, new)
         monkeypatch.setenv(name, text)
 
 
-def blocks(page: Path, language: str) -> list[str]:
-    """The examples of a page in one language, in their order."""
-    return [text for name, text in _BLOCK.findall(page.read_text()) if name == language]
-
-
-def exported(page: Path) -> dict[str, str]:
-    """What the environment has after the shell lines of a page that set it."""
-    (lines,) = (block for block in blocks(page, "") if "export PRIMARY=" in block)
+def exported() -> dict[str, str]:
+    """What the environment has after the shell lines of the guide that set it."""
+    (lines,) = (text for language, text in blocks(GUIDE, __file__) if language == "")
     done = subprocess.run(
         ["/bin/sh", "-c", f"{lines}\nenv"],
         env={},
@@ -92,43 +87,19 @@ def exported(page: Path) -> dict[str, str]:
     return {name: found[name] for name in re.findall(r"export (\w+)=", lines)}
 
 
-def examples(page: Path) -> list[str]:
-    """The Python examples of a page, in their order."""
-    found = blocks(page, "python")
-    assert found, f"{page} has no examples"
-    return found
-
-
-async def run(page: Path, secondary: ServedNamespace) -> dict[str, Any]:
+async def run(page: str, secondary: ServedNamespace) -> dict[str, Any]:
     """Run the examples of a page; returns the names that they made."""
-    scope: dict[str, Any] = {"__name__": page.stem}
+    scope: dict[str, Any] = {"__name__": Path(page).stem}
     admin = f'"{secondary.admin_connection_string}", '
     admin += f'connection_verify="{secondary.ca_file}"'
-    for number, example in enumerate(examples(page), 1):
+    examples = [text for name, text in blocks(page, __file__) if name == "python"]
+    for number, example in enumerate(examples, 1):
         text = example.replace(_ADMIN, _ADMIN.replace("SECONDARY", admin))
-        name = f"{page.name} {number}"
-        code = compile(text, name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        code = compile(text, f"{page} {number}", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
         result = eval(code, scope)  # noqa: S307 - our own page
         if inspect.isawaitable(result):
             await result
     return scope
-
-
-def test_the_readme_and_the_guide_start_and_name_the_same_servers() -> None:
-    readme, guide = ROOT / "README.md", DOCS / "pairing.md"
-    served = [
-        [block for block in blocks(page, "") if block.startswith("twinbus serve")]
-        for page in (readme, guide)
-    ]
-
-    assert served[0] == served[1]
-    assert exported(readme) == exported(guide)
-    assert set(exported(guide)) == {
-        "PRIMARY",
-        "SECONDARY",
-        "SECONDARY_ADMIN",
-        "CA_FILE",
-    }
 
 
 async def test_the_examples_of_the_guide_run(
@@ -136,7 +107,7 @@ async def test_the_examples_of_the_guide_run(
     secondary: ServedNamespace,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    scope = await run(DOCS / "pairing.md", secondary)
+    scope = await run(GUIDE, secondary)
 
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "orders healthy 0 0"
@@ -152,7 +123,7 @@ async def test_the_examples_of_the_guide_run(
 async def test_both_programs_of_the_page_for_azure_servicebus_send(
     primary: ServedNamespace, secondary: ServedNamespace
 ) -> None:
-    await run(DOCS / "coming-from-azure-servicebus.md", secondary)
+    await run("docs/coming-from-azure-servicebus.md", secondary)
 
     assert primary.purge("orders") == 2
 
@@ -160,7 +131,7 @@ async def test_both_programs_of_the_page_for_azure_servicebus_send(
 async def test_the_program_of_the_page_for_dotnet_pairs_and_sends(
     primary: ServedNamespace, secondary: ServedNamespace
 ) -> None:
-    scope = await run(DOCS / "coming-from-dotnet.md", secondary)
+    scope = await run("docs/coming-from-dotnet.md", secondary)
 
     assert scope["sender"].paired
     assert scope["options"].failover_interval == timedelta(minutes=1)
@@ -172,7 +143,7 @@ async def test_the_program_of_the_page_for_dotnet_pairs_and_sends(
 
 def _table(after: str) -> list[str]:
     """The first column of the first table after a heading of the guide."""
-    text = (DOCS / "pairing.md").read_text().partition(f"## {after}\n")[2]
+    text = (ROOT / GUIDE).read_text().partition(f"## {after}\n")[2]
     rows = [line for line in text.partition("\n## ")[0].splitlines() if "|" in line]
     return [row.split("|")[1] for row in rows]
 

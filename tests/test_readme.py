@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.conftest import ROOT
+from tests.printed import PAGES, ROOT
 from tests.walking import peeked, walked
 
 # Sessions of Spark take long to start where others are at work.
@@ -15,9 +15,7 @@ pytestmark = pytest.mark.timeout(600)
 
 
 def test_the_readme_works_from_nothing(tmp_path: Path) -> None:
-    with walked(
-        "README.md", tmp_path, passed_over=("make ", "python3 -m venv ")
-    ) as walk:
+    with walked("README.md", __file__, tmp_path) as walk:
         primary = walk.variable("PRIMARY")
         orders, copies = (peeked(primary, name) for name in ("orders", "copies"))
 
@@ -29,9 +27,19 @@ def test_the_readme_works_from_nothing(tmp_path: Path) -> None:
     assert orders == copies == ["hello"]
 
 
-def test_every_page_that_is_linked_exists() -> None:
-    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
-    for page in pages:
-        for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):
-            if "://" not in target:
-                assert (page.parent / target).exists(), f"{page.name}: {target}"
+def anchors(page: Path) -> set[str]:
+    """What links can name in a page: its headings, as GitHub writes them."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)", text.lower(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", each).replace(" ", "-") for each in headings}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_page_and_heading_that_is_linked_exists(page: str) -> None:
+    place = ROOT / page
+    links = re.findall(r"\]\(([^)#\s]*)(?:#([^)]*))?\)", place.read_text())
+    for target, anchor in links:
+        if "://" not in target:
+            linked = place.parent / target if target else place
+            assert linked.exists(), target
+            assert not anchor or anchor in anchors(linked), f"{target}#{anchor}"

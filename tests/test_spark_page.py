@@ -13,12 +13,8 @@ pytestmark = pytest.mark.timeout(600)
 
 
 def test_the_examples_about_spark_work_from_nothing(tmp_path: Path) -> None:
-    with walked(
-        "docs/spark-source-and-sink.md",
-        tmp_path,
-        passed_over=("pip install ",),
-        programs=False,
-    ) as walk:
+    page = "docs/spark-source-and-sink.md"
+    with walked(page, __file__, tmp_path, programs=False) as walk:
         totals = peeked(walk.variable("BUS"), "totals")
 
     assert totals == ["hello"]

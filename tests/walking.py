@@ -26,19 +26,14 @@ from typing import Any, Self
 
 from azure.servicebus import ServiceBusClient
 
-from tests.spark.conftest import ROOT, SETTINGS
+from tests.printed import ROOT, blocks
+from tests.spark.conftest import SETTINGS
 
-_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _PORT_OPTION = re.compile(r"--(amqp|http|https)-port (\d+)")
 _DEFAULT_PORTS = {"amqp": "5672", "http": "5300"}
 _UNSHARE = ("unshare", "--map-root-user", "--net")
-_RUN_SECONDS_MAX = 240
+_RUN_SECONDS_MAX = 500
 _STOP_SECONDS_MAX = 30
-
-
-def blocks(page: str) -> list[tuple[str, str]]:
-    """The blocks of a page in their order, each with its language."""
-    return _BLOCK.findall((ROOT / page).read_text())
 
 
 class OwnNetwork:
@@ -168,17 +163,23 @@ class Walk:
 
     def _run(self, text: str) -> None:
         kept = self.folder / ".exported"
-        done = subprocess.run(
+        with subprocess.Popen(
             [*self._enter, "/bin/sh", "-ec", f"{text}\nenv --null > {kept.name}"],
             cwd=self.folder,
             env=self._environment,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            check=False,
-            timeout=_RUN_SECONDS_MAX,
-        )
-        assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
-        self.printed.append(done.stdout)
+            start_new_session=True,
+        ) as shell:
+            try:
+                out, errors = shell.communicate(timeout=_RUN_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                # With what it has started.
+                os.killpg(shell.pid, signal.SIGKILL)
+                raise
+        assert shell.returncode == 0, f"{text}\n{out}\n{errors}"
+        self.printed.append(out)
         entries = kept.read_text().removesuffix("\0").split("\0")
         self._environment = dict(entry.split("=", 1) for entry in entries)
 
@@ -217,23 +218,23 @@ class Walk:
 
 @contextmanager
 def walked(
-    page: str, folder: Path, *, passed_over: tuple[str, ...], programs: bool = True
+    page: str, test: str, folder: Path, *, programs: bool = True
 ) -> Iterator[Walk]:
     """A page that was followed from its top to its end; its servers still run.
 
-    Blocks that begin with a text of `passed_over` are left out: they install things.
-    Without `programs` the Python blocks are one program, run at the end.
+    Carries out the blocks that are given to a test file. Without `programs` the Python
+    blocks are one program, run at the end.
     """
     joined = ""
     with Walk(folder) as walk:
-        for language, text in blocks(page):
+        for language, text in blocks(page, test):
             if language == "yaml":
                 walk.configure(text)
             elif language == "python" and programs:
                 walk.program(text)
             elif language == "python":
                 joined += text
-            elif not text.startswith(passed_over):
+            else:
                 walk.shell(text)
         if joined:
             walk.program(joined)

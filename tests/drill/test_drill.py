@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from typing import Any
 import pytest
 
 from tests.ledger.reading import events, totals
+from tests.printed import ROOT, blocks
 from twinbus.cli.drill import _check_spark
 from twinbus.drill.children import leftovers
 from twinbus.drill.tied import RUN
@@ -27,7 +29,6 @@ from twinbus.errors import ConfigError
 COMMAND = [sys.executable, "-m", "twinbus.cli.main", "drill", "--json"]
 SMALL = ["--messages", "900", "--senders", "2", "--syphon", "application"]
 SECONDS_MAX = 110
-ROOT = Path(__file__).resolve().parents[2]
 # Defects by their name, and what the judge says about each.
 LOST = "lost: accepted, and never seen again."
 BROKEN = {
@@ -104,6 +105,10 @@ def drills(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Done]:
     """Honest drills that run to their end, by their fault."""
     faults = ("kill", "sick", "unauthorized")
     wanted = {fault: ["--fault", fault, "--no-cost"] for fault in faults}
+    ((_, text),) = blocks("docs/failures.md", __file__)
+    program, command, *options = shlex.split(text)
+    assert (program, command) == ("twinbus", "drill")
+    wanted["sick"] = [*options, "--no-cost"]
     return run_all(tmp_path_factory.mktemp("drills"), wanted)
 
 

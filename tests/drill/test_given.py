@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -13,12 +14,23 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 from tests.cli.conftest import run as run  # noqa: PLC0414 - a fixture
 from tests.cli.run import Run
 from tests.drill.test_drill import Done, Running, told
+from tests.printed import blocks
+from tests.walking import Walk
 from twinbus.cli.remote import reach
 from twinbus.client.sync.connection import Connection
 from twinbus.testing.server_process import ServerProcess
 from twinbus.wire.message.sections import encode_message
 
 QUEUE = "mine"
+# What the namespaces of the guide hold before the drill, and after it.
+MINE = f"""
+twinbus queue create {QUEUE} --connection-string env:PRIMARY
+twinbus message send {QUEUE} hello --connection-string env:PRIMARY
+"""
+LEFT = """
+twinbus queue list --json --connection-string env:PRIMARY
+twinbus queue list --json --connection-string env:SECONDARY
+"""
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +98,7 @@ def refusal(run: Run) -> Callable[..., str]:
     return call
 
 
+@pytest.mark.campaign
 def test_a_drill_leaves_the_namespaces_as_they_were(
     primary: ServerProcess, secondary: ServerProcess, options: list[str], tmp_path: Path
 ) -> None:
@@ -106,6 +119,24 @@ def test_a_drill_leaves_the_namespaces_as_they_were(
     assert key not in done.report.read_text()
     assert key not in str(done.result)
     assert options[1] in done.result["repeat"]
+
+
+def test_the_drill_of_the_guide_leaves_what_was_there(tmp_path: Path) -> None:
+    *servers, drill = (text for _, text in blocks("docs/drill.md", __file__))
+    with Walk(tmp_path) as walk:
+        for text in servers:
+            walk.shell(text)
+        walk.shell(MINE)
+        walk.shell(drill)
+        walk.shell(LEFT)
+        key = walk.variable("PRIMARY").partition("SharedAccessKey=")[2].split(";")[0]
+
+    *_, said, left = walk.printed
+    assert "Nothing was lost" in said
+    assert key not in said
+    first, second = (json.loads(line) for line in left.splitlines())
+    assert [(each["name"], each["active_messages"]) for each in first] == [(QUEUE, 1)]
+    assert second == []
 
 
 def test_a_drill_that_is_stopped_removes_its_entities_and_faults(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 import signal
 import threading
 import time
@@ -21,6 +20,7 @@ from prometheus_client import CollectorRegistry
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from tests.printed import blocks
 from tests.spark.syphon_pair import (
     PRIMARY,
     Pair,
@@ -257,8 +257,7 @@ def test_the_example_of_the_guide_drains_a_backlog(
     expected = filled(pair, 30, seed=7)
     monkeypatch.setenv("PRIMARY", pair.primary.connection_string)
     monkeypatch.setenv("SECONDARY", pair.secondary.connection_string)
-    page = (Path(__file__).parents[2] / "docs" / "spark-syphon.md").read_text()
-    drains, measures = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    drains, measures = (text for _, text in blocks("docs/spark-syphon.md", __file__))
     # On loopback the primary has no name of its own, and the journal is the test's.
     own = f"primaryName={PRIMARY!r}, journalLocation={str(pair.folder / 'j')!r}"
     drains = drains.replace("until_empty=True,", f"until_empty=True, {own},")

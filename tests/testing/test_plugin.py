@@ -15,14 +15,18 @@ import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusSubQueue
 from azure.servicebus.exceptions import ServiceBusError
 
+from tests.printed import ROOT, blocks
 from twinbus.errors import ConfigError, EntityExists, EntityNotFound
 from twinbus.testing.namespace import ServedNamespace, serve_namespace
 
 pytest_plugins = "pytester"
 
-ROOT = Path(__file__).resolve().parents[2]
-GUIDE = ROOT / "docs" / "testing.md"
-EXAMPLE = re.compile(r"```python\n# (\S+\.py)\n(.*?)```", re.DOTALL)
+PAGE = "docs/testing.md"
+GUIDE = ROOT / PAGE
+# By the name in its first line.
+EXAMPLES = {
+    text.split("\n")[0].removeprefix("# "): text for _, text in blocks(PAGE, __file__)
+}
 
 CONFIG = {
     "UserConfig": {
@@ -48,9 +52,7 @@ def count(namespace: ServedNamespace, queue: str) -> int:
 
 
 def test_the_examples_of_the_guide_work(pytester: pytest.Pytester) -> None:
-    examples = EXAMPLE.findall(GUIDE.read_text())
-    assert len(examples) >= 7
-    for name, code in examples:
+    for name, code in EXAMPLES.items():
         (pytester.path / name).write_text(code)
     pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
 
@@ -59,9 +61,12 @@ def test_the_examples_of_the_guide_work(pytester: pytest.Pytester) -> None:
     result.assert_outcomes(passed=8)
 
 
-@pytest.mark.parametrize("example", ["plain.py", "killed.py", "proxied.py", "judge.py"])
+@pytest.mark.parametrize(
+    "example",
+    [name for name in EXAMPLES if not name.startswith(("test_", "conftest."))],
+)
 def test_an_example_without_pytest_works(tmp_path: Path, example: str) -> None:
-    code = dict(EXAMPLE.findall(GUIDE.read_text()))[example]
+    code = EXAMPLES[example]
     # The recorders of a test have left it.
     (tmp_path / "history").touch()
 
