@@ -22,6 +22,7 @@ from psycopg.types.numeric import Int8BinaryDumper
 from twinbus import limits
 from twinbus.errors import ConfigError
 from twinbus.store.migrations import pending
+from twinbus.store.postgres import arrays
 from twinbus.store.queries import load
 
 log = logging.getLogger("twinbus.store")
@@ -99,6 +100,7 @@ class Database:
             connection._prepared = _Statements()
             # One type for all numbers, so that a statement is prepared once.
             connection.adapters.register_dumper(int, Int8BinaryDumper)
+            arrays.register(connection)
             settings = {**_SETTINGS, "search_path": f'"{self.schema}"'}
             names = sql.SQL(", ").join(
                 sql.SQL("set_config({}, {}, false)").format(name, value)

@@ -14,6 +14,7 @@ import psycopg
 
 from twinbus import limits
 from twinbus.store.base import SEQUENCE_BITS, SEQUENCE_MASK, Stored
+from twinbus.store.postgres.arrays import Integers
 from twinbus.store.postgres.database import Database
 from twinbus.store.queries import load
 from twinbus.store.tables.reader import RowReader, told
@@ -74,5 +75,5 @@ class PostgresReader(RowReader):
     def _run(self, query: str, at: Any) -> Cursor:
         return self._execute(query, at)
 
-    def _ids(self, ids: Sequence[int]) -> list[int]:
-        return [*ids]
+    def _ids(self, ids: Sequence[int]) -> Integers:
+        return Integers(ids)

@@ -34,6 +34,7 @@ from twinbus.clock import Now
 from twinbus.errors import Bug, InvalidField, StoreFault, TwinbusError
 from twinbus.store.base import FOREVER_MS, DiskFault
 from twinbus.store.nodes import News
+from twinbus.store.postgres.arrays import Integers, columns
 from twinbus.store.postgres.database import Connection, Database
 from twinbus.store.postgres.pipe import Pipe
 from twinbus.store.postgres.turn_log import LoggedTurn, TurnLog, write_body
@@ -317,7 +318,7 @@ class PostgresTransaction(Rows):
             ("put_applied", list(self._outbox.applied.values.items())),
         ):
             if rows:
-                self._execute(_SQL[query], _columns(rows))
+                self._execute(_SQL[query], columns(rows))
         if gone:
             self._execute(_SQL["delete_container"], (gone,))
         self._execute(_SQL["fold"], (turn.number,))
@@ -530,7 +531,7 @@ class PostgresTransaction(Rows):
         """One statement for all that go into one table."""
         ordered = sorted(inserts, key=lambda each: each[0]) if inserts else ()
         for query, group in groupby(ordered, key=lambda each: each[0]):
-            self._execute(query, _columns([row for _, rows in group for row in rows]))
+            self._execute(query, columns([row for _, rows in group for row in rows]))
 
     def _changes(self, query: str, at: Any) -> int:
         before = self._wrote
@@ -539,9 +540,9 @@ class PostgresTransaction(Rows):
         self._wrote = before or changed > 0
         return changed
 
-    def _ids(self, ids: Iterable[int]) -> list[int]:
+    def _ids(self, ids: Iterable[int]) -> Integers:
         # Others are no ids of messages: they are what a client sent.
-        return [key for key in ids if 0 <= key < 1 << 63]
+        return Integers(key for key in ids if 0 <= key < 1 << 63)
 
     def _fetch(self, query: str, at: Any, texts: Sequence[int]) -> list[Any]:
         del texts
@@ -550,8 +551,3 @@ class PostgresTransaction(Rows):
 
 def _has_nul(row: tuple[object, ...]) -> bool:
     return any(isinstance(value, str) and "\0" in value for value in row)
-
-
-def _columns(rows: Sequence[Sequence[object]]) -> list[list[object]]:
-    """Rows as the arrays of their columns."""
-    return [list(column) for column in zip(*rows, strict=True)]
