@@ -111,6 +111,8 @@ PACED_ASSEMBLY_BYTES = 8 * 1024 * 1024
 # Links of a connection that is gone which are closed before others have their go, and
 # up to a session more; some 3 ms.
 LINKS_CLOSED_PER_GO_MAX = 200
+# Messages that are read and handed on together, after the first of them.
+RUN_MESSAGES_MAX = 63
 # Frames in a row that say nothing to the server, such as heartbeats or the beginnings
 # of large messages, before it is asked whether others should have their go.
 QUIET_FRAMES_MAX = 50

@@ -52,11 +52,15 @@ class Pair:
         self.run()
         return session
 
+    @staticmethod
+    def attach() -> Attach:
+        """What a client says to get a link."""
+        return Attach(source=Source(address="q"), target=Target(address="q"))
+
     def link(self, name: str, client_sends: bool) -> tuple[Link, Link]:
         """A link, as the client's end and the server's."""
         session = self.session()
-        attach = Attach(source=Source(address="q"), target=Target(address="q"))
-        ours = session.attach(name, client_sends, attach)
+        ours = session.attach(name, client_sends, self.attach())
         self.run()
         theirs = next(
             link

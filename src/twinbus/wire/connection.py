@@ -503,7 +503,7 @@ class Engine:
         session = self.sessions_by_peer.get(frame.channel)
         if session is None or session.state is not SessionState.BEGUN:
             return None
-        session.note_frame()
+        session.note_frames(1)
         link = session.links_by_peer.get(transfer.handle or 0)
         if link is None or link.sends:
             return self._end_session(
@@ -511,9 +511,17 @@ class Engine:
             )
         if link.state is not LinkState.ATTACHED:
             return None
+        is_first = link.takes_runs and not link.is_assembling
         delivery = link.take_transfer(transfer, frame.payload)
         if delivery is None:
             self._check_assembly(link)
+        elif is_first:
+            most = min(link.credit, limits.RUN_MESSAGES_MAX)
+            run = self._reader.run_after(most, link.max_message_bytes)
+            if run:
+                delivery.run = run
+                session.note_frames(len(run))
+                link.note_run(len(run))
         return delivery
 
     def _check_assembly(self, link: Link) -> None:

@@ -6,6 +6,8 @@ answers leave in the order of the questions. Nothing here does anything.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from twinbus.wire.performatives import Error, Open, Transfer
@@ -42,7 +44,12 @@ class Attached(NamedTuple):
 
 
 class Delivered:
-    """A whole message from the peer; `oversize` ones come without their payload."""
+    """A whole message from the peer; `oversize` ones come without their payload.
+
+    If the link takes runs, `run` has the payloads of messages that came right after it.
+    They have the next ids, and are settled and formatted as it is; their tags are not
+    told.
+    """
 
     __slots__ = (
         "delivery_id",
@@ -50,6 +57,7 @@ class Delivered:
         "message_format",
         "oversize",
         "payload",
+        "run",
         "settled",
         "state",
         "tag",
@@ -64,6 +72,18 @@ class Delivered:
         self.payload = b""
         self.state: Any = transfer.state
         self.oversize = False
+        self.run: list[bytes] | None = None
+
+    def apart(self) -> Iterator[Delivered]:
+        """The deliveries of a run, each for itself."""
+        payloads, self.run = self.run or [], None
+        yield self
+        for number, payload in enumerate(payloads, 1):
+            other = copy(self)
+            other.delivery_id = self.delivery_id + number
+            other.payload, other.tag = payload, b""
+            other.oversize = False
+            yield other
 
 
 class Passed(NamedTuple):

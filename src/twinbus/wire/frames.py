@@ -61,6 +61,7 @@ _FLOW_LIST: Final = 0x005313C0
 _TRANSFER_LIST: Final = 0x005314C0
 _DISPOSITION_LIST: Final = 0x005315C0
 _TWO_UINT32 = struct.Struct(">II").unpack_from
+_ID_AND_TAG = struct.Struct(">IBB").unpack_from
 
 
 class Header(NamedTuple):
@@ -82,6 +83,33 @@ class Frame:
 _new = Frame.__new__
 
 
+def _parts(buffer: bytes, p: int, size_bytes: int, id_at: int) -> tuple[int, int, int]:
+    """Of the transfer at `p`: the id of its delivery, where its list and tag end.
+
+    The id is -1 if it has an unusual form.
+    """
+    if size_bytes == 1:
+        list_end = p + 13 + buffer[p + 12]
+    else:
+        list_end = p + 16 + _UINT32(buffer, p + 12)[0]
+    p += id_at
+    code = buffer[p]
+    if code == 0x70:
+        delivery_id, code, size = _ID_AND_TAG(buffer, p + 1)
+        p += 7
+    elif code == 0x52:
+        delivery_id, code, size = buffer[p + 1 : p + 4]
+        p += 4
+    elif code == 0x43:
+        delivery_id, code, size = 0, buffer[p + 1], buffer[p + 2]
+        p += 3
+    else:
+        return -1, list_end, list_end
+    if code != 0xA0 or size > DELIVERY_TAG_BYTES_MAX:
+        return -1, list_end, list_end
+    return delivery_id, list_end, p + size
+
+
 class FrameReader:
     """Cuts the stream of one peer into frames."""
 
@@ -90,6 +118,7 @@ class FrameReader:
         "_end",
         "_failure",
         "_header_expected",
+        "_last",
         "_need",
         "_position",
         "_waiting",
@@ -108,6 +137,8 @@ class FrameReader:
         # Bytes from the position on that the next step needs; 0 when not yet known.
         self._need = 0
         self._header_expected = False
+        # Where the frame before the position begins, if it was read on the fast path.
+        self._last = -1
         self._failure: PeerError | None = None
         # Of the last frame that was not read on the fast path.
         self.frame_bytes = 0
@@ -161,6 +192,7 @@ class FrameReader:
             performative = fast_flow(buffer, fields, list_end, count)
         if performative is None:
             return self._next()
+        self._last = position
         self._position = end
         frame = _new(Frame)
         frame.kind = 0
@@ -169,9 +201,53 @@ class FrameReader:
         frame.payload = buffer[list_end:end]
         return frame
 
+    def run_after(self, most: int, payload_bytes_max: int) -> list[bytes]:
+        """The payloads of transfers that follow the last frame and are like it.
+
+        The last frame was a transfer. Those after it differ only in their tags, their
+        payloads and in the ids of deliveries, which count on.
+        """
+        first = self._last
+        payloads: list[bytes] = []
+        if first < 0:
+            return payloads
+        buffer, p = self._buffer, self._position
+        size_bytes = 4 if buffer[first + 11] == 0xD0 else 1
+        fields = 12 + 2 * size_bytes
+        handle = buffer[first + fields]
+        id_at = fields + (1 if handle == 0x43 else 2 if handle == 0x52 else 5)
+        kind = buffer[first + 4 : first + 12]
+        handle_from = 12 + size_bytes
+        link = buffer[first + handle_from : first + id_at]
+        try:
+            delivery_id, list_end, tag_end = _parts(buffer, first, size_bytes, id_at)
+            tail = buffer[tag_end:list_end]
+            while delivery_id >= 0 and len(payloads) < most:
+                delivery_id += 1
+                found, list_end, tag_end = _parts(buffer, p, size_bytes, id_at)
+                end = p + _UINT32(buffer, p)[0]
+                if (
+                    found != delivery_id
+                    or buffer[p + 4 : p + 12] != kind
+                    or buffer[p + handle_from : p + id_at] != link
+                    or buffer[tag_end:list_end] != tail
+                    or not list_end <= end <= self._end
+                    or end - p > self.max_frame_bytes
+                    or end - list_end > payload_bytes_max
+                ):
+                    break
+                payloads.append(buffer[list_end:end])
+                p = end
+        except (IndexError, ValueError, struct.error):
+            # The next frame is not there.
+            pass
+        self._position = p
+        return payloads
+
     # -- everything else -----------------------------------------------------------
 
     def _next(self) -> Frame | Header | None:
+        self._last = -1
         if self._failure is not None:
             raise type(self._failure)(self._failure.text)
         try:

@@ -71,6 +71,7 @@ class Link:
         "session",
         "settled_by_us",
         "state",
+        "takes_runs",
     )
 
     def __init__(self, session: Session, name: str, handle: int, sends: bool) -> None:
@@ -88,6 +89,8 @@ class Link:
         # If we receive: credit is topped up to this at half. 0: by hand.
         self.credit_window = 0
         self.max_message_bytes = 0
+        # If we receive: whether messages may be handed out in runs.
+        self.takes_runs = False
         # We send pre-settled: the peer asked for it when it attached.
         self.settled_by_us = False
         self.peer_attach = Attach()
@@ -189,6 +192,11 @@ class Link:
         delivery.oversize = oversize or delivery.oversize
         return delivery
 
+    @property
+    def is_assembling(self) -> bool:
+        """Whether a delivery has begun that has not ended."""
+        return self._assembly is not None
+
     def endless(self) -> bool:
         """Whether the delivery under way has no intention to end."""
         return self._assembly_size > _ENDLESS_FACTOR * self._limit()
@@ -209,8 +217,17 @@ class Link:
             delivery.oversize = True
         else:
             delivery.payload = payload
-        self.delivery_count = (self.delivery_count + 1) & _WRAP
-        self.credit -= 1
+        self._use_credit(1)
+
+    def note_run(self, count: int) -> None:
+        """Count messages that came after another, each in a frame of its own."""
+        session = self.session
+        session.next_delivery_in = (session.next_delivery_in + count) & _WRAP
+        self._use_credit(count)
+
+    def _use_credit(self, count: int) -> None:
+        self.delivery_count = (self.delivery_count + count) & _WRAP
+        self.credit -= count
         if self.credit_window and self.credit <= self.credit_window >> 1:
             self.grant(self.credit_window)
 

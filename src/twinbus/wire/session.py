@@ -248,10 +248,10 @@ class Session:
 
     # -- reading -----------------------------------------------------------------
 
-    def note_frame(self) -> None:
-        """Count a transfer frame; refresh the window when half of it is used."""
-        self.frames_in = (self.frames_in + 1) & _WRAP
-        self._frames_since_flow += 1
+    def note_frames(self, count: int) -> None:
+        """Count transfer frames; refresh the window when half of it is used."""
+        self.frames_in = (self.frames_in + count) & _WRAP
+        self._frames_since_flow += count
         if self._frames_since_flow >= limits.SESSION_WINDOW_FRAMES >> 1:
             self.write_flow(Flow())
 

@@ -6,6 +6,7 @@ Counts lines, and looks at all entries of a dict. No test here looks at a clock.
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -51,6 +52,8 @@ def lines_of(work: Callable[[], object]) -> int:
         count += event == "c_call"
 
     traced, profiled = sys.gettrace(), sys.getprofile()
+    # What the garbage collector calls is not the work's.
+    gc.disable()
     sys.settrace(trace)
     sys.setprofile(profile)
     try:
@@ -58,6 +61,7 @@ def lines_of(work: Callable[[], object]) -> int:
     finally:
         sys.settrace(traced)
         sys.setprofile(profiled)
+        gc.enable()
     return count
 
 

@@ -149,6 +149,8 @@ def _attach_sender(connection: ServerConnection, link: Link, path: EntityPath) -
     node = SendNode(connection, link, entity)
     if len(entity.fragments) > 1:
         node = PartitionedSendNode(connection, link, entity)
+    else:
+        link.takes_runs = True
     link.owner = node
     node.account = account_of(connection.host, path, claim, connection.kind)
     _remember(node, Operation.SEND_LINK, path, entity)

@@ -47,10 +47,10 @@ class PartitionedSendNode(SendNode):
         """A message came in; which shard may deny it depends on its key."""
         self.read_in(delivery)
 
-    def take_in(self, delivery: Delivered, messages: list[Incoming]) -> None:
+    def take_in(self, delivery: Delivered, read: list[list[Incoming]]) -> None:
         """Hand the messages to the fragment that they belong to, unless it denies."""
         try:
-            fragment = self._choose(delivery, messages)
+            fragment = self._choose(delivery, read[0])
         except TwinbusError as error:
             self.refuse(delivery, error)
             return
@@ -60,7 +60,7 @@ class PartitionedSendNode(SendNode):
             node.account = self.account
             self._fragments[fragment.shard] = node
         if not (node.host.load.level and node.denied(delivery)):
-            node.take_in(delivery, messages)
+            node.take_in(delivery, read)
 
     def _choose(self, delivery: Delivered, messages: list[Incoming]) -> Entity:
         keys = {fragment_key(self.entity, message) for message in messages}

@@ -8,6 +8,7 @@ answered with ranges of ids.
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from twinbus import limits
@@ -32,14 +33,14 @@ if TYPE_CHECKING:
 _ACCEPTED = Accepted()
 
 
-def read_messages(delivery: Delivered) -> list[Incoming]:
+def read_messages(message_format: int, payload: bytes) -> list[Incoming]:
     """The messages of one delivery: one, or those of a batch envelope."""
-    if delivery.message_format == BATCH_FORMAT:
-        messages = [parse(inner) for inner in split_batch(delivery.payload)]
+    if message_format == BATCH_FORMAT:
+        messages = [parse(inner) for inner in split_batch(payload)]
         if not messages:
             raise DecodeError("A batch without messages.")
         return messages
-    return [parse(delivery.payload)]
+    return [parse(payload)]
 
 
 class SendNode(Node):
@@ -58,10 +59,13 @@ class SendNode(Node):
         self._submission: Submission | None = None
 
     def on_delivery(self, delivery: Delivered) -> None:
-        """A message came in; while the shard is throttled it may be denied unread."""
-        if self.host.load.level and self.denied(delivery):
+        """Messages came in; while the shard is throttled each may be denied unread."""
+        if not self.host.load.level:
+            self.read_in(delivery)
             return
-        self.read_in(delivery)
+        for each in delivery.apart():
+            if not self.denied(each):
+                self.read_in(each)
 
     def denied(self, delivery: Delivered) -> bool:
         """Whether a delivery is denied because of load; then it is answered."""
@@ -80,53 +84,61 @@ class SendNode(Node):
             self.account.messages_in(SEND, outcome_of(error), sizes)
 
     def read_in(self, delivery: Delivered) -> None:
-        """Split a delivery into its messages."""
+        """Split a delivery, with those of its run, into messages."""
         try:
             if delivery.oversize:
                 raise MessageTooLarge(
                     f"The message is larger than {self.link.max_message_bytes} bytes, "
                     f"the most that '{self.entity.name}' takes."
                 )
-            messages = read_messages(delivery)
-            self.connection.engine.steps += len(messages) - 1
+            kind, payloads = delivery.message_format, delivery.run or ()
+            read = [read_messages(kind, each) for each in (delivery.payload, *payloads)]
         except TwinbusError as error:
-            self.refuse(delivery, error)
+            if delivery.run is None:
+                self.refuse(delivery, error)
+                return
+            for each in delivery.apart():
+                self.read_in(each)
             return
-        self.take_in(delivery, messages)
+        self.connection.engine.steps += sum(map(len, read)) - 1
+        self.take_in(delivery, read)
 
-    def take_in(self, delivery: Delivered, messages: list[Incoming]) -> None:
-        """Let the next turn have the messages of a delivery."""
+    def take_in(self, delivery: Delivered, read: list[list[Incoming]]) -> None:
+        """Let the next turn have the messages of a delivery and of its run."""
         if type(delivery.state) is TransactionalState:
-            self.connection.transactions.add_send(self, delivery, messages)
+            # It has no run: deliveries with a state are read one by one.
+            self.connection.transactions.add_send(self, delivery, read[0])
             return
         host = self.host
-        size_bytes = len(delivery.payload)
         submission = self._submission
         is_over = len(self._send.deliveries) >= limits.SEND_DELIVERIES_MAX
         if submission is None or submission.taken or is_over:
             self._send = Send(self.entity)
             self._reply = _SendReply(self, self._send)
-            self._add(delivery, messages)
+            size_bytes = self._add(delivery, read)
             self._submission = host.submit(
                 self._send, self._reply, size_bytes, self.connection
             )
         else:
-            self._add(delivery, messages)
-            host.grow(submission, size_bytes)
+            host.grow(submission, self._add(delivery, read))
         assert self._submission is not None
         waits_at = self._submission.host or host
         if waits_at.crowded:
             self.connection.wait_for_room(waits_at)
 
-    def _add(self, delivery: Delivered, messages: list[Incoming]) -> None:
-        reply = self._reply
-        self._send.deliveries.append(messages)
-        reply.ids.append(delivery.delivery_id)
-        reply.settled.append(delivery.settled)
+    def _add(self, delivery: Delivered, read: list[list[Incoming]]) -> int:
+        """Have more in the command; returns their bytes."""
+        reply, count = self._reply, len(read)
+        sizes = [len(delivery.payload), *map(len, delivery.run or ())]
+        self._send.deliveries += read
+        reply.ids += range(delivery.delivery_id, delivery.delivery_id + count)
+        reply.settled += repeat(delivery.settled, count)
         if self.account is not None:
-            reply.sizes.append(len(delivery.payload))
-            if messages[0].content_type is not None and is_ping(messages):
-                reply.has_ping = True
+            reply.sizes += sizes
+            for messages in read:
+                if messages[0].content_type is not None and is_ping(messages):
+                    reply.has_ping = True
+        return sum(sizes)
 
     def answer(self, delivery_id: int, settled: bool, state: Any) -> None:
         """Tell the outcome of one delivery."""

@@ -1,0 +1,78 @@
+"""Messages that come in one read are taken in together, and answered each."""
+
+from __future__ import annotations
+
+from tests.server.near import MESSAGE, NearClient
+from tests.server.strangers import until
+from twinbus.server.access.port import NamespacePort
+from twinbus.server.broker.load.facets import FULL
+from twinbus.wire.events import Answered, Disposed
+from twinbus.wire.performatives import Accepted, Rejected
+
+GARBAGE = b"\x00\x53\x75\xff"
+
+
+async def outcomes(client: NearClient, payloads: list[bytes]) -> dict[int, type]:
+    """What became of messages that are sent in one read, by the number of each."""
+    session = client.session()
+    sender = client.sender(session, "q")
+    client.talk()
+    first = session.next_delivery_out
+    for number, payload in enumerate(payloads):
+        sender.send(payload, b"%d" % number, number)
+    client.say()
+    found: dict[int, type] = {}
+
+    def is_all_answered() -> bool:
+        for event in client.hear():
+            assert not isinstance(event, Answered)
+            if isinstance(event, Disposed):
+                for each in event.deliveries:
+                    found[each.delivery_id - first] = type(event.state)
+        return len(found) == len(payloads)
+
+    await until(is_all_answered)
+    return found
+
+
+def active(port: NamespacePort) -> int:
+    """How many messages the queue has."""
+    queue = port.host.namespace.entities.find("q")
+    assert queue is not None
+    return port.host.namespace.store.counts(queue.id).active
+
+
+async def test_all_messages_of_a_run_are_accepted(
+    port: NamespacePort, client: NearClient
+) -> None:
+    found = await outcomes(client, [MESSAGE] * 100)
+
+    assert found == dict.fromkeys(range(100), Accepted)
+    assert active(port) == 100
+
+
+async def test_a_message_that_cannot_be_read_is_refused_alone(
+    client: NearClient,
+) -> None:
+    found = await outcomes(client, [MESSAGE, MESSAGE, GARBAGE, MESSAGE])
+
+    assert found == {0: Accepted, 1: Accepted, 2: Rejected, 3: Accepted}
+
+
+async def test_the_first_of_a_run_may_be_the_one_that_cannot_be_read(
+    client: NearClient,
+) -> None:
+    found = await outcomes(client, [GARBAGE, MESSAGE, MESSAGE])
+
+    assert found == {0: Rejected, 1: Accepted, 2: Accepted}
+
+
+async def test_while_a_shard_is_throttled_each_of_a_run_is_denied(
+    port: NamespacePort, client: NearClient
+) -> None:
+    port.host.load.level = FULL
+
+    found = await outcomes(client, [MESSAGE] * 3)
+
+    assert found == dict.fromkeys(range(3), Rejected)
+    assert active(port) == 0
