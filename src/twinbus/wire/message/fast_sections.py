@@ -73,29 +73,38 @@ def fast_parse(message: Incoming, payload: bytes) -> bool:
     """Fill in a message of the usual shape; False if it has another."""
     p = 0
     try:
-        if payload[:4] == _HEADER:
+        start = payload[:4]
+        if start == _HEADER:
             p = 5 + payload[4]
-            durable, priority, ttl_ms, first = read_header(payload[3:p])
-            message.durable, message.priority = durable, priority
-            message.ttl_ms, message.first_acquirer = ttl_ms, first
-        elif payload[:4] == _EMPTY_HEADER:
+            (
+                message.durable,
+                message.priority,
+                message.ttl_ms,
+                message.first_acquirer,
+            ) = read_header(payload[3:p])
+        elif start == _EMPTY_HEADER:
             p = 4
-        if payload[p + 2] < 0x73:
+        start = payload[p : p + 3]
+        if start < _PROPERTIES:
             p = _skip_empty_annotations(payload, p)
+            start = payload[p : p + 3]
         bare_from = p
-        if payload[p : p + 3] == _PROPERTIES:
+        if start == _PROPERTIES:
             p = _take_properties(message, payload, p)
             if p < 0:
                 return False
-        if payload[p : p + 3] == _APPLICATION_PROPERTIES:
+            start = payload[p : p + 3]
+        if start == _APPLICATION_PROPERTIES:
             p = _skip_application_properties(payload, p)
             if p < 0:
                 return False
-        if payload[p : p + 3] != _DATA:
+            start = payload[p : p + 3]
+        if start != _DATA:
             return False
-        if payload[p + 3] == 0xB0:
+        code = payload[p + 3]
+        if code == 0xB0:
             end = p + 8 + _UINT32(payload, p + 4)[0]
-        elif payload[p + 3] == 0xA0:
+        elif code == 0xA0:
             end = p + 5 + payload[p + 4]
         else:
             return False
@@ -125,6 +134,10 @@ def _take_properties(message: Incoming, payload: bytes, p: int) -> int:
         end = p + 5 + payload[p + 4]
         count = payload[p + 5]
         p += 6
+        if count == 1 and payload[p] == 0xA1 and p + 2 + payload[p + 1] == end:
+            # An id and no more.
+            message.message_id = str(payload[p + 2 : end], "utf-8")
+            return end
     elif code == 0xD0:
         end = p + 8 + _UINT32(payload, p + 4)[0]
         count = _UINT32(payload, p + 8)[0]
