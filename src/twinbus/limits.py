@@ -1116,6 +1116,11 @@ TESTING_CALL_SECONDS_MAX = 30
 # What a server process may take to start, and to stop.
 TESTING_READY_SECONDS_MAX = 60.0
 TESTING_STOP_SECONDS_MAX = 30.0
+# How far the ends of two locks may be told apart the wrong way round: a broker counts
+# them by a steady clock and tells them by the wall clock. Both are read in whole
+# milliseconds, and a time service slews the second by so much of the time at most.
+CLOCK_ROUNDED_MS = 2
+CLOCK_SLEWED_MAX = 0.0005
 # What the proxy reads at once, and pieces that wait while a fault holds them back.
 PROXY_READ_BYTES = 64 * 1024
 PROXY_PIECES_MAX = 64

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+from twinbus import limits
 from twinbus.testing.copies import NEVER, Copy, Grant, Index
 from twinbus.testing.events import Event
 from twinbus.testing.verdict import HistoryVerdict
@@ -17,10 +18,6 @@ from twinbus.testing.verdict import HistoryVerdict
 # Settlements after which the copy is no longer in its queue.
 _REMOVING = ("complete", "dead_letter")
 _FREEING = ("abandon", "release", "defer")
-# A broker counts locks by a steady clock and tells their ends by the wall clock. Each is
-# read in whole milliseconds, and a time service slews the second by 0.05 % at most.
-_ROUNDED_MS = 2
-_SLEWED_PER_MS = 0.0005
 
 
 def granted_at(index: Index, grant: Grant) -> float | None:
@@ -129,7 +126,9 @@ class _Judge:
         lock_end, freed_at = grant.lock_end, self.freed_at(grant)
         exact = granted_at(self.index, after)
         if exact is not None:
-            told_ms = _ROUNDED_MS + self.rules.lock_ms * _SLEWED_PER_MS
+            told_ms = (
+                limits.CLOCK_ROUNDED_MS + self.rules.lock_ms * limits.CLOCK_SLEWED_MAX
+            )
             early = exact + told_ms < lock_end and exact + self.slack < freed_at
             given_at = exact
         else:
