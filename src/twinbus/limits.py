@@ -113,6 +113,8 @@ PACED_ASSEMBLY_BYTES = 8 * 1024 * 1024
 LINKS_CLOSED_PER_GO_MAX = 200
 # Messages that are read and handed on together, after the first of them.
 RUN_MESSAGES_MAX = 63
+# Dispositions that are read together, where each goes on where the last one ended.
+RUN_FRAMES_MAX = 64
 # Frames in a row that say nothing to the server, such as heartbeats or the beginnings
 # of large messages, before it is asked whether others should have their go.
 QUIET_FRAMES_MAX = 50

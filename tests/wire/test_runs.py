@@ -1,9 +1,11 @@
-"""Messages that are read in runs are those that are read one by one."""
+"""What is read in runs is what would be read one by one."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,9 +13,10 @@ from tests.wire.pair import Pair
 from tests.wire.streams import frame_bytes
 from twinbus import limits
 from twinbus.errors import PeerError
-from twinbus.wire.events import Delivered
-from twinbus.wire.frames import encode_transfer
+from twinbus.wire.events import Answered, Delivered, Disposed, Event
+from twinbus.wire.frames import encode_disposition, encode_transfer
 from twinbus.wire.link import Link
+from twinbus.wire.performatives import Accepted
 
 _MESSAGE_BYTES_MAX = 40
 _ID_MAX = 0xFFFFFFFF
@@ -143,3 +146,109 @@ def test_a_run_is_bounded() -> None:
 
 def test_a_link_that_takes_no_runs_gets_each_alone() -> None:
     assert [each.run for each in _deliveries(3, takes_runs=False)] == [None] * 3
+
+
+# -- dispositions ----------------------------------------------------------------------
+
+_SENT = 12
+_STATES = (b"\x00\x53\x24\x45", b"\x00\x53\x26\x45", b"\x40", b"\x00\x53\x25\x45")
+
+
+@st.composite
+def _dispositions(draw: st.DrawFn) -> bytes:
+    """Dispositions that mostly go on where the last one ended."""
+    frames = []
+    number, state = draw(st.integers(0, 3)), draw(st.sampled_from(_STATES))
+    for _ in range(draw(st.integers(1, 8))):
+        odd = draw(st.integers(0, 12))
+        last = number + draw(st.integers(0, 2)) - (3 if odd == 1 and number > 2 else 0)
+        fields = (b"\x42" if odd == 2 else b"\x41") + _uint(number, odd != 3)
+        fields += b"\x40" if last == number else _uint(last, odd != 4)
+        fields += b"\x42" if odd == 5 else b"\x41"
+        fields += _STATES[0] if odd == 6 else state
+        if odd == 7:
+            fields += b"\x41"
+        head = bytes((0xC0, len(fields) + 1, 6 if odd == 7 else 5))
+        frame = frame_bytes(
+            b"\x00\x53\x15" + head + fields, channel=1 if odd == 8 else 0
+        )
+        frames.append(frame[: draw(st.integers(1, len(frame)))] if odd == 9 else frame)
+        number = last + (2 if odd == 10 else 1)
+    return b"".join(frames)
+
+
+def _settle(stream: bytes, sizes: list[int], most: int) -> list[Any]:
+    """What a sender hears of its deliveries, one by one, then what is left."""
+    pair = Pair()
+    ours, theirs = pair.link("l", client_sends=False)
+    ours.grant(_SENT)
+    pair.run()
+    for number in range(_SENT):
+        theirs.send(b"m", b"%d" % number, number)
+    heard: list[Any] = []
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(limits, "RUN_FRAMES_MAX", most)
+        try:
+            position = 0
+            for turn in range(len(stream)):
+                size = sizes[turn % len(sizes)]
+                pair.server.feed(stream[position : position + size])
+                position += size
+                while (event := pair.server.next_event()) is not None:
+                    heard += _told(event)
+        except PeerError as error:
+            heard.append(error.text)
+    return [*heard, sorted(theirs.session.unsettled)]
+
+
+def _told(event: Event) -> Iterator[Any]:
+    if isinstance(event, Disposed):
+        for each in event.deliveries:
+            yield each.delivery_id, event.settled, event.state
+    elif isinstance(event, Answered):
+        for number in range(event.first, event.last + 1):
+            yield number, event.settled, event.state, "ours"
+    else:
+        yield type(event)
+
+
+@settings(max_examples=200)
+@given(_dispositions(), st.lists(st.integers(1, 200), min_size=1, max_size=4))
+def test_joined_dispositions_say_what_single_ones_say(
+    stream: bytes, sizes: list[int]
+) -> None:
+    joined = _settle(stream, sizes, limits.RUN_FRAMES_MAX)
+
+    assert joined == _settle(stream, sizes, 0)
+
+
+def test_dispositions_that_came_together_are_one_event() -> None:
+    pair = Pair()
+    ours, theirs = pair.link("l", client_sends=False)
+    ours.grant(_SENT)
+    pair.run()
+    for number in range(_SENT):
+        theirs.send(b"m", b"%d" % number, number)
+    frames = [
+        encode_disposition(0, True, first, first + 2, True, Accepted())
+        for first in range(0, _SENT, 3)
+    ]
+    pair.server.feed(b"".join(frames))
+
+    event = pair.server.next_event()
+
+    assert isinstance(event, Disposed)
+    assert [each.cookie for each in event.deliveries] == list(range(_SENT))
+    assert pair.server.next_event() is None
+
+
+def test_a_range_that_runs_backwards_is_not_joined() -> None:
+    said = [(5, 3), (4, 6)]
+    frames = [
+        encode_disposition(0, True, first, last, True, Accepted())
+        for first, last in said
+    ]
+
+    heard = _settle(b"".join(frames), [200], limits.RUN_FRAMES_MAX)
+
+    assert [each[0] for each in heard[:-1]] == [4, 5, 6]

@@ -371,6 +371,7 @@ class Engine:
         if kind is Flow:
             return self._take_flow(session, performative)
         if kind is Disposition:
+            self._reader.join_after(performative, limits.RUN_FRAMES_MAX)
             return session.take_disposition(performative)
         if kind is Attach:
             return self._take_attach(session, performative)

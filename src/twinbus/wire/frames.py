@@ -244,6 +244,39 @@ class FrameReader:
         self._position = p
         return payloads
 
+    def join_after(self, disposition: Disposition, most: int) -> None:
+        """Let a disposition, the last frame, have the ranges of those that follow it.
+
+        They say the same of the deliveries right after its own. Clients that settle
+        some messages at a time write many of them.
+        """
+        first = self._last
+        if first < 0:
+            return
+        buffer, p = self._buffer, self._position
+        kind = buffer[first + 4 : first + 12]
+        for _ in range(most):
+            if buffer[p + 4 : p + 12] != kind or self._end - p < _HOT_BYTES:
+                return
+            (size,) = _UINT32(buffer, p)
+            list_end = p + 13 + buffer[p + 12]
+            if kind[7] != 0xC0 or size != list_end - p or list_end > self._end:
+                return
+            other = fast_disposition(buffer, p + 14, list_end, buffer[p + 13])
+            last = disposition.first if disposition.last is None else disposition.last
+            if (
+                other is None
+                or other.first != last + 1
+                or last < disposition.first
+                or (other.last is not None and other.last < other.first)
+                or other.role is not disposition.role
+                or other.settled is not disposition.settled
+                or other.state is not disposition.state
+            ):
+                return
+            disposition.last = other.first if other.last is None else other.last
+            self._position = p = list_end
+
     # -- everything else -----------------------------------------------------------
 
     def _next(self) -> Frame | Header | None:
