@@ -448,6 +448,8 @@ FAN_OUT_BYTES_MAX = 4 * 1024 * 1024
 # 500 deliveries, which are one command, are copied to three subscriptions.
 COPIES_AT_ONCE = 4
 SMALL_TOPIC_WORK_MAX = 2 * TURN_WORK_MAX
+# Ids for messages that come without, which are made at a time.
+RANDOM_IDS = 64
 # Deliveries of a link that are one command, when they are sent and when they are
 # settled: a turn ends between commands.
 SEND_DELIVERIES_MAX = 500

@@ -86,7 +86,7 @@ class Namespace:
         *,
         rate: int | None = None,
         shards: Shards | None = None,
-        new_id: Callable[[], str] = lambda: os.urandom(16).hex(),
+        new_id: Callable[[], str] | None = None,
     ) -> None:
         self.name = name
         self.store = store
@@ -120,7 +120,7 @@ class Namespace:
         self._bucket = Bucket(rate) if rate is not None else None
         if self.shard:
             self._bucket = self.shards[0]._bucket
-        self._new_id = new_id
+        self._new_id = new_id or _random_ids().__next__
         self.shards.add(self)
 
     def part(self) -> TurnPart:
@@ -542,6 +542,14 @@ class Namespace:
 
     def _entity_of(self, id: int) -> Entity | None:
         return self.entities.of_container(container_of(id))
+
+
+def _random_ids() -> Iterator[str]:
+    """Ids of messages, from random bytes that are asked for together."""
+    while True:
+        text = os.urandom(16 * limits.RANDOM_IDS).hex()
+        for start in range(0, len(text), 32):
+            yield text[start : start + 32]
 
 
 def _check_fields(message: Incoming) -> None:

@@ -27,6 +27,11 @@ _DATA = b"\x00\x53\x75"
 # Some clients write annotations and a footer that have nothing in them.
 _EMPTY_MAP_8 = b"\xc1\x01\x00"
 _EMPTY_MAP_32 = b"\xd1\x00\x00\x00\x04\x00\x00\x00\x00"
+# Java's, and that of JavaScript and Go.
+_EMPTY_ANNOTATIONS = (
+    b"\x00\x53\x71" + _EMPTY_MAP_8 + b"\x00\x53\x72" + _EMPTY_MAP_8,
+    b"\x00\x53\x72" + _EMPTY_MAP_32,
+)
 _FOOTERS = (b"", b"\x00\x53\x78" + _EMPTY_MAP_8, b"\x00\x53\x78" + _EMPTY_MAP_32)
 # Larger ones are left to the general parser, which knows the limits.
 _SECTION_BYTES_MAX = 4096
@@ -118,6 +123,8 @@ def fast_parse(message: Incoming, payload: bytes) -> bool:
 
 def _skip_empty_annotations(payload: bytes, p: int) -> int:
     """Where the annotations at `p` end if they are empty; `p` itself if not."""
+    if payload[p : p + 12] in _EMPTY_ANNOTATIONS:
+        return p + 12
     for code in (0x71, 0x72):
         if payload[p : p + 2] == b"\x00\x53" and payload[p + 2] == code:
             if payload[p + 3 : p + 6] == _EMPTY_MAP_8:
@@ -181,6 +188,8 @@ def _skip_application_properties(payload: bytes, p: int) -> int:
         end = p + 5 + payload[p + 4]
         count = payload[p + 5]
         p += 6
+        if p == end and not count:
+            return end
     elif payload[p + 3] == 0xD1:
         end = p + 8 + _UINT32(payload, p + 4)[0]
         count = _UINT32(payload, p + 8)[0]

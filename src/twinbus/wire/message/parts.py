@@ -327,7 +327,9 @@ def with_message_id(bare: bytes, message_id: str) -> bytes:
         return id_properties(message_id) + bare[4:]
     if start == _WIDE_PROPERTIES and bare[12:13] == NULL:
         # The id takes the place of a null: the rest stays as it is.
-        field = encode(message_id)
+        text = message_id.encode()
+        is_short = len(text) < 256
+        field = bytes((0xA1, len(text))) + text if is_short else encode(message_id)
         size, count = _SIZES.unpack_from(bare, 4)
         sizes = _SIZES.pack(size + len(field) - 1, count)
         return b"".join((start, sizes, field, bare[13:]))
