@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import socket
 import subprocess
@@ -18,12 +19,14 @@ from tests.postgres import shared_server
 from tests.printed import blocks
 
 PAGE = "docs/cluster.md"
+# A user's own path may not have the folder that Debian puts it into.
+HAPROXY = shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin")
 ENTITIES = {"queues": [{"name": "orders"}]}
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
     pytest.mark.timeout(120),
-    pytest.mark.skipif(shutil.which("haproxy") is None, reason="needs haproxy"),
+    pytest.mark.skipif(HAPROXY is None, reason="needs haproxy"),
 ]
 
 
@@ -55,9 +58,9 @@ def haproxy(site: Cluster, folder: Path) -> Iterator[int]:
     config = folder / "haproxy.cfg"
     config.write_text(configuration(site, amqp_port, https_port))
     with (folder / "haproxy.log").open("wb") as log:
-        process = subprocess.Popen(
-            ["haproxy", "-db", "-f", str(config)], stdout=log, stderr=log
-        )
+        assert HAPROXY is not None
+        command = [HAPROXY, "-db", "-f", str(config)]
+        process = subprocess.Popen(command, stdout=log, stderr=log)
         try:
             until(lambda: is_open(amqp_port))
             yield amqp_port
