@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from tests.wire.pair import Pair
 from tests.wire.streams import frame_bytes
 from twinbus import limits
 from twinbus.errors import PeerError
+from twinbus.wire.connection import Engine
 from twinbus.wire.events import Answered, Delivered, Disposed, Event
 from twinbus.wire.frames import encode_disposition, encode_transfer
 from twinbus.wire.link import Link
@@ -65,6 +67,22 @@ def _transfers(draw: st.DrawFn) -> bytes:
     return b"".join(frames)
 
 
+def _events(engine: Engine, stream: bytes, sizes: list[int]) -> Iterator[Event | str]:
+    """What an engine says of a stream in pieces; the text of an error ends it."""
+    rest = stream
+    for size in cycle(sizes):
+        engine.feed(rest[:size])
+        rest = rest[size:]
+        try:
+            while (event := engine.next_event()) is not None:
+                yield event
+        except PeerError as error:
+            yield error.text
+            return
+        if not rest:
+            return
+
+
 def _read(stream: bytes, sizes: list[int], takes_runs: bool) -> list[Any]:
     """What a server makes of the stream: deliveries, then counters or the error."""
     pair = Pair()
@@ -79,25 +97,15 @@ def _read(stream: bytes, sizes: list[int], takes_runs: bool) -> list[Any]:
         link.grant(5)
         links.append(link)
     found: list[Any] = []
-    runs = 0
-    try:
-        position = 0
-        for turn in range(len(stream)):
-            size = sizes[turn % len(sizes)]
-            pair.server.feed(stream[position : position + size])
-            position += size
-            while (event := pair.server.next_event()) is not None:
-                if not isinstance(event, Delivered):
-                    found.append(type(event))
-                    continue
-                runs += event.run is not None
-                for each in event.apart():
-                    known = (each.delivery_id, each.payload, each.settled)
-                    about = (each.message_format, each.oversize, each.link.name)
-                    found.append((known, about))
-    except PeerError as error:
-        found.append(error.text)
-    assert takes_runs or not runs
+    for event in _events(pair.server, stream, sizes):
+        if not isinstance(event, Delivered):
+            found.append(event if isinstance(event, str) else type(event))
+            continue
+        assert takes_runs or event.run is None
+        for each in event.apart():
+            known = (each.delivery_id, each.payload, each.settled)
+            about = (each.message_format, each.oversize, each.link.name)
+            found.append((known, about))
     for link in links:
         inward = (link.session.frames_in, link.session.next_delivery_in)
         found.append((link.delivery_count, link.credit, link.state, inward))
@@ -188,21 +196,15 @@ def _settle(stream: bytes, sizes: list[int], most: int) -> list[Any]:
     heard: list[Any] = []
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(limits, "RUN_FRAMES_MAX", most)
-        try:
-            position = 0
-            for turn in range(len(stream)):
-                size = sizes[turn % len(sizes)]
-                pair.server.feed(stream[position : position + size])
-                position += size
-                while (event := pair.server.next_event()) is not None:
-                    heard += _told(event)
-        except PeerError as error:
-            heard.append(error.text)
+        for event in _events(pair.server, stream, sizes):
+            heard += _told(event)
     return [*heard, sorted(theirs.session.unsettled)]
 
 
-def _told(event: Event) -> Iterator[Any]:
-    if isinstance(event, Disposed):
+def _told(event: Event | str) -> Iterator[Any]:
+    if isinstance(event, str):
+        yield event
+    elif isinstance(event, Disposed):
         for each in event.deliveries:
             yield each.delivery_id, event.settled, event.state
     elif isinstance(event, Answered):
