@@ -46,4 +46,5 @@ def encodings(plan: Plan, results: Results) -> None:
         results.add(f"encoding_{name}_server_cpu_us", values)
     # By their medians: in one round of a busy machine another is the worst each time.
     best, *_, worst = sorted(counted.values(), key=median)
-    results.ratio(WORST, worst, best)
+    pairs = zip(worst, best, strict=True)
+    results.add(WORST, [one / max(other, 0.001) for one, other in pairs])
