@@ -127,3 +127,19 @@ async def test_a_turn_heals_only_what_it_had_to_do(
 
     assert len(said) == broken
     await host.close()
+
+
+async def test_turns_do_not_put_off_the_look_at_time() -> None:
+    host = Host(Namespace("contoso", WatchedStore.memory()), ManualClock())
+    await host.run(nothing)
+    await host.turn_over()
+    timer = host._timer
+    assert timer is not None
+
+    for _ in range(3):
+        await host.run(nothing)
+        await host.turn_over()
+
+    assert host._timer is timer
+    assert not timer.cancelled()
+    await host.close()

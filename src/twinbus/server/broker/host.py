@@ -351,13 +351,8 @@ class Host:
         self.turn_commands.observe(len(submissions))
         for submission in submissions:
             submission.taken = True
-        work = Work(
-            self.clock.now(),
-            [submission.command for submission in submissions],
-            tick,
-            to_serve,
-            self._wants,
-        )
+        commands = [submission.command for submission in submissions]
+        work = Work(self.clock.now(), commands, tick, to_serve, self._wants)
         return submissions, work
 
     async def _transact(self, work: Work, submissions: list[Submission]) -> TurnOutcome:
@@ -510,16 +505,18 @@ class Host:
     # -- time --------------------------------------------------------------------------
 
     def _set_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._closing or self.fault is not None:
-            return
+        """Look at the time soon enough; a look that comes earlier is not put off."""
         seconds = tick_seconds_max(self.namespace.store)
         if self.next_tick_ms is not None:
             wait_seconds = (self.next_tick_ms - self.clock.now_ms()) / 1000
             seconds = min(max(wait_seconds, limits.TICK_SECONDS_MIN), seconds)
-        self._timer = self._loop.call_later(seconds, self.tick)
+        is_over = self._closing or self.fault is not None
+        if self._timer is not None:
+            left = self._timer.when() - self._loop.time()
+            if 0 < left <= seconds and not is_over:
+                return
+            self._timer.cancel()
+        self._timer = None if is_over else self._loop.call_later(seconds, self.tick)
 
     # -- faults ------------------------------------------------------------------------
 
