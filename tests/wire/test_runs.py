@@ -185,14 +185,20 @@ def _dispositions(draw: st.DrawFn) -> bytes:
     return b"".join(frames)
 
 
-def _settle(stream: bytes, sizes: list[int], most: int) -> list[Any]:
-    """What a sender hears of its deliveries, one by one, then what is left."""
+def _sent() -> tuple[Pair, Link]:
+    """A server that has sent messages, and its end of the link."""
     pair = Pair()
     ours, theirs = pair.link("l", client_sends=False)
     ours.grant(_SENT)
     pair.run()
     for number in range(_SENT):
         theirs.send(b"m", b"%d" % number, number)
+    return pair, theirs
+
+
+def _settle(stream: bytes, sizes: list[int], most: int) -> list[Any]:
+    """What a sender hears of its deliveries, one by one, then what is left."""
+    pair, theirs = _sent()
     heard: list[Any] = []
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(limits, "RUN_FRAMES_MAX", most)
@@ -225,12 +231,7 @@ def test_joined_dispositions_say_what_single_ones_say(
 
 
 def test_dispositions_that_came_together_are_one_event() -> None:
-    pair = Pair()
-    ours, theirs = pair.link("l", client_sends=False)
-    ours.grant(_SENT)
-    pair.run()
-    for number in range(_SENT):
-        theirs.send(b"m", b"%d" % number, number)
+    pair, _ = _sent()
     frames = [
         encode_disposition(0, True, first, first + 2, True, Accepted())
         for first in range(0, _SENT, 3)
