@@ -8,6 +8,7 @@ but the counters, which are in memory. Knows nothing of time but what is passed 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from twinbus import limits
 from twinbus.clock import Now
@@ -34,6 +35,13 @@ from twinbus.store.tables.rows import (
 )
 
 NONCE_MAX = (1 << 63) - 1
+
+
+class LockTerms(NamedTuple):
+    """How messages are locked."""
+
+    nonce: int
+    until_ms: int
 
 
 class Messages(Rows):
@@ -118,11 +126,8 @@ class Messages(Rows):
     ) -> tuple[int, list[Stored]]:
         nonce = self._new_nonce() if session is None else session.nonce
         end_ms = min(until_ms, FOREVER_MS - 1) if session is None else FOREVER_MS
-        messages = self._ready(container, limit, now, session)
-        if messages:
-            ids = self._ids([message[0] for message in messages])
-            self._run(self._sql["insert_locks"], (nonce, end_ms, ids))
-        return nonce, messages
+        terms = LockTerms(nonce, end_ms)
+        return nonce, self._receive(container, limit, now, session, terms)
 
     @guarded
     def take(
@@ -132,14 +137,20 @@ class Messages(Rows):
         now: Now,
         session: SessionGrant | None = None,
     ) -> list[Stored]:
-        messages = self._ready(container, limit, now, session)
-        self._forget([_leaving(message) for message in messages])
-        return messages
+        return self._receive(container, limit, now, session, None)
 
-    def _ready(
-        self, container: int, limit: int, now: Now, session: SessionGrant | None
+    def _receive(
+        self,
+        container: int,
+        limit: int,
+        now: Now,
+        session: SessionGrant | None,
+        terms: LockTerms | None,
     ) -> list[Stored]:
-        """The next ready messages, which stop being ready: the heads move past them."""
+        """The next ready messages, locked on these terms; without any, removed.
+
+        They are not ready any more: the heads move past them.
+        """
         counters = self._containers.get(container)
         if limit <= 0 or not counters.active:
             return []
@@ -147,37 +158,63 @@ class Messages(Rows):
             self._see(now.wall_ms)
         if session is not None:
             messages = self._ready_in_session(counters, limit, now, session)
+            self._hold(messages, terms)
         else:
-            messages = self._ready_in_container(counters, limit, now.wall_ms)
+            messages = self._receive_any(counters, limit, now.wall_ms, terms)
         if messages:
             self._containers.change(container).accessed_ms = now.wall_ms
         return messages
 
-    def _ready_in_container(
-        self, counters: Container, limit: int, wall_ms: int
+    def _receive_any(
+        self, counters: Container, limit: int, wall_ms: int, terms: LockTerms | None
     ) -> list[Stored]:
-        base = counters.id << SEQUENCE_BITS
-        head = base | counters.head
+        """Messages of any session or none: first those at or below the head."""
         messages: list[Stored] = []
         if counters.head:
-            at = (base, head, wall_ms, limit)
+            base = counters.id << SEQUENCE_BITS
+            at = (base, base | counters.head, wall_ms, limit)
             messages = self._stored(self._sql["ready_returned"], at)
             if messages:
                 ids = self._ids([message[0] for message in messages])
                 self._run(self._sql["delete_returned"], (ids,))
+                self._hold(messages, terms)
         missing = limit - len(messages)
-        if not missing or counters.head == counters.last_sequence:
-            return messages
-        query = self._sql["ready_unlocked" if counters.held_sessions else "ready"]
-        at = (head, base | SEQUENCE_MASK, wall_ms, missing)
-        above = self._stored(query, at)
-        counters = self._containers.change(counters.id)
-        if len(above) == missing:
-            counters.head = above[-1].sequence
-        else:
-            counters.head = counters.last_sequence
-        messages += above
+        if missing and counters.head != counters.last_sequence:
+            messages += self._receive_above(counters, missing, wall_ms, terms)
         return messages
+
+    def _receive_above(
+        self, counters: Container, limit: int, wall_ms: int, terms: LockTerms | None
+    ) -> list[Stored]:
+        """Messages above the head, which moves past them."""
+        last = counters.last_sequence
+        return self._receive_rows(counters, last, limit, wall_ms, terms)
+
+    def _receive_rows(
+        self,
+        counters: Container,
+        last: int,
+        limit: int,
+        wall_ms: int,
+        terms: LockTerms | None,
+    ) -> list[Stored]:
+        """The same, up to a sequence number."""
+        base = counters.id << SEQUENCE_BITS
+        at = (base | counters.head, base | last, wall_ms, limit)
+        query = self._sql["ready_unlocked" if counters.held_sessions else "ready"]
+        messages = self._stored(query, at)
+        counters = self._containers.change(counters.id)
+        counters.head = messages[-1].sequence if len(messages) == limit else last
+        self._hold(messages, terms)
+        return messages
+
+    def _hold(self, messages: Sequence[Stored], terms: LockTerms | None) -> None:
+        """Lock messages that have rows, or remove them."""
+        if terms is None:
+            self._forget([_leaving(message) for message in messages])
+        elif messages:
+            ids = self._ids([message[0] for message in messages])
+            self._run(self._sql["insert_locks"], (*terms, ids))
 
     def _ready_in_session(
         self, counters: Container, limit: int, now: Now, session: SessionGrant
