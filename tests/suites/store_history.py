@@ -27,6 +27,7 @@ from twinbus.store.base import (
     EntityRow,
     Lock,
     Mirrored,
+    Purged,
     Record,
     SessionGrant,
     State,
@@ -52,9 +53,10 @@ OTHERS = [1, 2]
 ENDINGS = [*["commit"] * 6, "rollback", "rollback", "restart"]
 # Some steps are worth more than others.
 STEPS = [
+    *["append", "append", "receive", "receive", "receive"],
     *["append", "append", "lock", "lock", "accept", "accept", "wait", "wait", "take"],
     *["end_transaction", "end_locks", "end_sessions", "expire", "expire", "move_due"],
-    *["put_state", "remember", "purge", "set_clock", "part", "part"],
+    *["put_state", "remember", "purge", "purge_some", "set_clock", "part", "part"],
     *["post", "post", "forget_posted", "put_applied", "mirror"],
 ]
 STEPS_ON_MESSAGES = ["replace_or_remove", "lock_deferred"]
@@ -150,9 +152,21 @@ class History:
 
     def append(self) -> None:
         at = self.queue + self.choose(PARTS)
-        given = [self.some_record() for _ in range(self.choose([1, 2, 6]))]
+        count = self.choose([1, 2, 6])
+        given = [self.some_record() for _ in range(count)]
+        if self.choose(YES_OR_NO):
+            given = self.records_alike(self.choose([2, 6, 11]))
         first = self.store.append(at, given, self.now)
         assert first == self.model.append(at, given, self.now)
+
+    def records_alike(self, count: int) -> list[Record]:
+        """As a sender or a topic hands them in: a store may keep them together."""
+        head, origin = self.choose([b"head", b""]), self.choose([None, 7])
+        numbers = [None] * count if origin is None else range(origin, origin + count)
+        return [
+            Record(head, self.choose([b"bare", b"b", b""]), origin=number)
+            for number in numbers
+        ]
 
     def some_record(self) -> Record:
         def later(options: Sequence[int | None]) -> int | None:
@@ -247,8 +261,20 @@ class History:
             return self.choose(held)
         return self.choose(self.grants[-9:])
 
+    def receive(self) -> None:
+        """As receivers do: lock some, and complete them in order, some at a time."""
+        known = len(self.locks)
+        self.lock()
+        given = self.locks[known:]
+        while self.choose(MOSTLY) and given:
+            count = self.choose([1, 3, 9])
+            self.complete_these(given[:count])
+            given = given[count:]
+
     def complete(self) -> None:
-        locks = self.some_locks()
+        self.complete_these(self.some_locks())
+
+    def complete_these(self, locks: Sequence[Lock]) -> None:
         answers = self.store.complete(locks, self.now)
         for lock, answer in zip(locks, answers, strict=True):
             assert answer == self.model.held(lock, self.now.steady_ms)
@@ -443,6 +469,15 @@ class History:
                 del kept[key]
         self.model.remove([message.id for message in expected])
 
+    def purge_some(self) -> None:
+        at = self.queue + self.choose(PARTS)
+        until, limit = self.choose([5, 20, ALL]), self.choose([1, 4, 9])
+        there = [each.id for each in self.model.of(at) if each.sequence <= until]
+        # With fewer, session states and duplicates go, too.
+        if len(there) >= limit and self.choose(range(4)) == 3:
+            assert self.store.purge_some(at, until, limit) == Purged(limit, False)
+            self.model.remove(there[:limit])
+
     # -- other stores ------------------------------------------------------------
 
     def post(self) -> None:
@@ -478,11 +513,13 @@ class History:
             assert self.store.counts(at) == self.model.counts(at)
             assert self.store.peek(at, 1, ALL, EARLIEST, None) == self.model.of(at)
             assert self.store.sessions(at, None, 0, ALL) == self.model.sessions(at)
+            assert self.store.audit(at, ALL) is None
         sizes = [self.model.counts(at).size_bytes for at in self.containers]
         assert self.store.size_bytes(self.queue) == sum(sizes)
         assert self.store.stored_bytes() == sum(sizes)
         self.check_other_stores()
-        for lock in self.locks[-9:]:
+        # Not after each step: to look at a lock may change how it is kept.
+        for lock in self.locks[-9:] if self.choose(range(6)) == 5 else []:
             message = self.store.held(lock, self.now)
             held = self.model.held(lock, self.now.steady_ms)
             assert message == (self.model.messages[lock.id] if held else None)
