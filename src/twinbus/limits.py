@@ -556,6 +556,15 @@ SHARDS_MAX = 64
 STORE_PROBE_BYTES = 64 * 1024
 # Messages in a row that are worth three statements of their own when they settle.
 STORE_RUN_MESSAGES_MIN = 4
+# Messages that arrive together are kept in one row of SQLite, a pack. Fewer are not
+# worth it: a receiver with little credit makes rows of them again. More save nothing,
+# and those of more bytes would cost as much as they save when a pack is divided.
+PACK_MESSAGES_MIN = 8
+PACK_MESSAGES_MAX = 32
+PACK_BYTES_MAX = 64 * 1024
+# A receiver that takes at least this part of a pack divides it; for less than that, its
+# messages get rows of their own.
+PACK_PART_TO_DIVIDE = 4
 
 # How long a connection to PostgreSQL may take when a server starts or a store recovers.
 PG_CONNECT_SECONDS = 5.0

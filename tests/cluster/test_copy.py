@@ -89,6 +89,35 @@ def test_everything_is_there_after_a_copy(
     node.close()
 
 
+def test_messages_in_packs_and_their_locks_are_copied(
+    run: Run, tmp_path: Path, database: Shared
+) -> None:
+    store = SqliteStore.open(tmp_path / "contoso")
+    store.begin()
+    queue = store.insert_entity("queue", "orders", "{}", WALL)
+    store.append(queue, records("a"), NOW)
+    store.append(queue, records("bcdefghijklm"), NOW)
+    nonce, messages = store.lock(queue, 7, UNTIL, NOW)
+    held = [Lock(message.id, nonce) for message in messages]
+    assert store.complete(held[:3], NOW) == [True] * 3
+    store.put_setting("clock", f"{STEADY} {WALL}")
+    counts = store.counts(queue)
+    store.commit()
+    store.close()
+
+    told = copy(run, tmp_path, database.url)
+
+    assert told["messages"] == 10
+    node, now = database.node(), Now.at(WALL)
+    node.begin()
+    assert node.counts(queue) == counts
+    assert bodies(node.peek(queue, 1, 100, now, None)) == "defghijklm"
+    assert bodies(node.lock(queue, 100, WALL + 1_000, now)[1]) == "hijklm"
+    assert node.complete(held, now) == [False] * 3 + [True] * 4
+    node.rollback()
+    node.close()
+
+
 def test_a_namespace_that_is_there_is_left_alone(
     run: Run, tmp_path: Path, database: Shared
 ) -> None:

@@ -15,6 +15,7 @@ import sys
 from itertools import count
 from pathlib import Path
 
+from twinbus import limits
 from twinbus.clock import Now
 from twinbus.store.base import (
     DEAD_LETTER,
@@ -23,7 +24,9 @@ from twinbus.store.base import (
     Lock,
     Record,
     Stored,
+    id_of,
 )
+from twinbus.store.sqlite.packs import packs_in
 from twinbus.store.sqlite.store import SqliteStore
 
 # Below the recorded folder, so that making it is part of the run.
@@ -86,8 +89,7 @@ class Workload:
         ]
         first = self.store.append(self.queue, records, Now.at(_NOW_MS))
         for number in range(len(records)):
-            found = self.store.find(self.queue, [first + number])[0]
-            self.facts.append(f"+m{found.id}")
+            self.facts.append(f"+m{id_of(self.queue, first + number)}")
 
     def _lock(self) -> None:
         limit = self.chance.randint(1, 5)
@@ -101,7 +103,9 @@ class Workload:
     def _settle(self) -> None:
         if not self.held:
             return
-        lock, message = self.held.pop(self.chance.randrange(len(self.held)))
+        # The first ones leave a pack as it is, others make rows of it.
+        place = self.chance.choice((0, self.chance.randrange(len(self.held))))
+        lock, message = self.held.pop(place)
         if f"+l{lock.id}/{lock.nonce}" in self.facts:
             # In one group a fact may come or go, not both: notes have no order inside.
             self.held.append((lock, message))
@@ -157,6 +161,7 @@ class Workload:
 
 
 def run(root: Path, notes: Path, synchronous: str, commits: int) -> None:
+    limits.PACK_MESSAGES_MIN = 2
     nonces = count(1)
     store = open_store(root, synchronous, nonces)
     with notes.open("ab", buffering=0) as said:
@@ -185,9 +190,15 @@ def _facts(store: SqliteStore) -> set[str]:
     (verdict,) = query("PRAGMA quick_check(1)").fetchone()
     assert verdict == "ok", verdict
     facts = {f"l{lock}/{nonce}" for lock, nonce in query("SELECT id, nonce FROM lock")}
+    packs = [*packs_in(store._file.connection, 0, FOREVER_MS)]
+    for pack in packs:
+        if pack.nonce is not None:
+            ids = range(pack.first, pack.last + 1)
+            facts |= {f"l{key}/{pack.nonce}" for key in ids}
     facts |= {f"s{bytes(state).decode()}" for (state,) in query(_STATES)}
     counted: dict[int, int] = {}
-    for name, state, deliveries, bare in query(_MESSAGES).fetchall():
+    packed = [(m.id, 0, 0, m.bare) for pack in packs for m in pack.messages()]
+    for name, state, deliveries, bare in [*query(_MESSAGES), *packed]:
         number = int.from_bytes(bare[:4])
         assert bare == body_of(number), f"the contents of {name} are damaged"
         facts.add(f"m{name}")

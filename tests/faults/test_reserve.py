@@ -274,7 +274,8 @@ def test_a_store_that_stopped_goes_on_with_the_reserve(disk: Path) -> None:
     store.commit()
     fill(disk)
     store.begin()
-    store.append(queue, [Record(b"", BODY)], NOW)
+    # More than the log has room for.
+    store.append(queue, [Record(b"", BODY)] * 10, NOW)
     with pytest.raises(StoreFault, match="disk is full"):
         store.commit()
 

@@ -18,7 +18,9 @@ def filled(folder: Path, messages: int) -> SqliteStore:
     store = SqliteStore.open(folder)
     store.begin()
     queue = store.insert_entity("queue", "q", "{}", 0)
-    store.append(queue, [Record(b"head", bytes(1000))] * messages, Now.at(0))
+    # Each in a row of its own, since it was delivered before.
+    records = [Record(b"head", bytes(1000), deliveries=1)] * messages
+    store.append(queue, records, Now.at(0))
     store.commit()
     store._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     return store

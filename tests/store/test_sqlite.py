@@ -62,6 +62,24 @@ BROKEN = {
     "held sessions that were not counted": """
         SELECT id FROM container WHERE held_sessions <> (
             SELECT count(*) FROM session WHERE container = id AND nonce IS NOT NULL)""",
+    "a lock of a pack that is not there": """
+        SELECT last FROM pack_lock WHERE last NOT IN (SELECT last FROM pack)""",
+    "a lock of more or less than the rest of a pack": """
+        SELECT last FROM pack_lock JOIN pack USING (last)
+        WHERE pack_lock.first < pack.first OR pack_lock.first > last""",
+    "a pack with more or fewer sizes than messages": """
+        SELECT last FROM pack WHERE length(sizes) <> 4 * (last - first + 1)""",
+    "a pack that is locked above its head, or not locked below it": """
+        SELECT last FROM pack JOIN container ON container.id = last >> 40
+        WHERE (last & ((1 << 40) - 1) <= container.head) <>
+            (last IN (SELECT last FROM pack_lock))
+        OR (first & ((1 << 40) - 1) <= container.head) <>
+            (last & ((1 << 40) - 1) <= container.head)""",
+    "a message in a pack and in a row": """
+        SELECT id FROM message JOIN pack ON id BETWEEN first AND last""",
+    "a message in two packs": """
+        SELECT a.last FROM pack AS a JOIN pack AS b
+        ON a.last < b.last AND b.first <= a.last""",
     "rows for another store that were not counted": """
         SELECT target FROM outbox_target AS counted WHERE (rows, size_bytes) <> (
             SELECT count(*), coalesce(sum(length(body)), 0) FROM outbox
@@ -125,7 +143,8 @@ def filled(folder: Path, messages: int) -> tuple[SqliteStore, int]:
     store = SqliteStore.open(folder)
     store.begin()
     container = store.insert_entity("queue", "q", "{}", 0)
-    records = [Record(b"head", b"bare")] * messages
+    # Each in a row of its own, since it was delivered before.
+    records = [Record(b"head", b"bare", deliveries=1)] * messages
     store.append(container, records, Now.at(0))
     store.append(container, [Record(b"head", b"bare", due_ms=10)], Now.at(0))
     store.commit()

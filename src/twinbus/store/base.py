@@ -7,7 +7,7 @@ queue of one of these. The entity with id E (a multiple of 4) owns the container
 
 Rules that every store keeps:
 
-* **Everything is a row.** Messages, locks, delivery counts, sessions, schedules and
+* **Everything is in rows.** Messages, locks, delivery counts, sessions, schedules and
   duplicate history survive a restart. Memory does not grow with the depth of a queue,
   and no method costs more because a queue is deep.
 * **One transaction at a time.** Every method below that reads or changes messages runs

@@ -12,6 +12,7 @@ import hashlib
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from heapq import merge
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ from twinbus.store.base import FOREVER_MS
 from twinbus.store.opening import DatabaseUrl
 from twinbus.store.postgres.database import Connection, Database
 from twinbus.store.sqlite.file import SqliteFile
+from twinbus.store.sqlite.packs import Pack, packs_in
 
 # Settings that are about the folder.
 _OF_THE_FOLDER = ("clock", "shard", "turn", "twinbus.probe")
@@ -227,12 +229,21 @@ class _Copy:
             )
         return count
 
+    def _source_rows(self, table: _Table) -> Iterator[tuple[Any, ...]]:
+        """The rows of a table; messages in packs, and their locks, have one each."""
+        rows = self._source.execute(_query(table))
+        if table.name == "message":
+            return merge(rows, _packed_rows(self._source))
+        if table.name == "lock":
+            return merge(rows, _packed_locks(self._source))
+        return rows
+
     def _read(self, table: _Table) -> Iterator[tuple[Any, ...]]:
         """The rows of a table, with its steady times moved."""
         moved = [
             place for place, name in enumerate(table.columns) if name in table.steady
         ]
-        for row in self._source.execute(_query(table)):
+        for row in self._source_rows(table):
             self._rows += 1
             if self._rows % limits.COPY_REPORT_ROWS == 0:
                 self._report(limits.COPY_REPORT_ROWS)
@@ -252,6 +263,28 @@ def _query(table: _Table) -> str:
     # Both are our own.
     source = table.source or f"SELECT {columns} FROM {table.name}"  # noqa: S608
     return f"{source} ORDER BY {order}"
+
+
+def _all_packs(source: sqlite3.Connection) -> Iterator[Pack]:
+    # Ids of messages have 63 bits.
+    return packs_in(source, 0, (1 << 63) - 1)
+
+
+def _packed_rows(source: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
+    """The messages in packs, with the columns of `_MESSAGE`."""
+    for pack in _all_packs(source):
+        for each in pack.messages():
+            times = (each.enqueued_ms, each.deliveries, each.expires_ms)
+            came = (each.session, each.origin, each.source)
+            yield (each.id, *times, *came, each.head, each.bare)
+
+
+def _packed_locks(source: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
+    """The locks of messages in packs."""
+    for pack in _all_packs(source):
+        if pack.nonce is not None:
+            for key in range(pack.first, pack.last + 1):
+                yield (key, pack.nonce, pack.until_ms)
 
 
 def _hashed(rows: Iterable[tuple[Any, ...]], into: Any) -> Iterator[tuple[Any, ...]]:

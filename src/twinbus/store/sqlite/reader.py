@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
+from heapq import merge
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,6 +19,7 @@ from twinbus import limits
 from twinbus.store.base import SEQUENCE_BITS, SEQUENCE_MASK, Stored
 from twinbus.store.queries import load
 from twinbus.store.sqlite.file import FILE_NAME
+from twinbus.store.sqlite.packs import packed_messages
 from twinbus.store.tables.reader import RowReader, told
 
 _SQL = load("sqlite", "messages", "reading")
@@ -51,21 +54,25 @@ class SqliteReader(RowReader):
     ) -> Iterator[Stored]:
         if start > SEQUENCE_MASK:
             return
+        first = container << SEQUENCE_BITS | max(start, 0)
+        end = (container + 1) << SEQUENCE_BITS
         at = {
-            "first": container << SEQUENCE_BITS | max(start, 0),
-            "end": (container + 1) << SEQUENCE_BITS,
+            "first": first,
+            "end": end,
             "now_ms": wall_ms,
             "session": session,
             "limit": -1,
         }
         query = _SQL["peek" if session is None else "peek_session"]
-        with told(sqlite3.Error):
-            cursor = self._connection.execute(query, at)
-            try:
-                for row in cursor:
-                    yield Stored._make(row)
-            finally:
-                cursor.close()
+        with told(sqlite3.Error), ExitStack() as stack:
+            cursor = stack.enter_context(closing(self._connection.execute(query, at)))
+            found: Iterator[Stored] = map(Stored._make, cursor)
+            if session is None:
+                packed = packed_messages(self._connection, first, end)
+                # Packs first: their messages may become rows meanwhile, and rows
+                # never become packs.
+                found = merge(stack.enter_context(closing(packed)), found)
+            yield from found
 
     def _run(self, query: str, at: Any) -> sqlite3.Cursor:
         return self._connection.execute(query, at)

@@ -15,13 +15,10 @@ from typing import Self
 from twinbus.store.base import NONCE_RANDOM_BITS
 from twinbus.store.reading import StoreReader
 from twinbus.store.sqlite.file import SqliteFile
+from twinbus.store.sqlite.packs import Packs
 from twinbus.store.sqlite.reader import SqliteReader
-from twinbus.store.sqlite.transaction import SqliteTransaction
-from twinbus.store.tables.auditing import Auditing
-from twinbus.store.tables.entities import EntityRows
 from twinbus.store.tables.outbox import OutboxRows
 from twinbus.store.tables.sessions import Sessions
-from twinbus.store.tables.times import Times
 
 
 def random_nonce(shard: int = 0) -> int:
@@ -29,7 +26,7 @@ def random_nonce(shard: int = 0) -> int:
     return shard << NONCE_RANDOM_BITS | secrets.randbits(NONCE_RANDOM_BITS)
 
 
-class SqliteStore(EntityRows, Sessions, Times, Auditing, OutboxRows, SqliteTransaction):
+class SqliteStore(Packs, Sessions, OutboxRows):
     """A namespace's messages in a SQLite file; implements `base.Store`."""
 
     @classmethod

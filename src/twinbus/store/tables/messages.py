@@ -53,7 +53,7 @@ class Messages(Rows):
     def append(self, container: int, records: Sequence[Record], now: Now) -> int:
         wall_ms = now.wall_ms
         counters = self._containers.change(container)
-        first = _next_sequence(counters, len(records))
+        first = next_sequence(counters, len(records))
         next_id = container << SEQUENCE_BITS | first
         plain: list[tuple[object, ...]] = []
         active: list[tuple[object, ...]] = []
@@ -109,7 +109,7 @@ class Messages(Rows):
 
     def number(self, container: int, count: int) -> int:
         counters = self._containers.change(container)
-        first = _next_sequence(counters, count)
+        first = next_sequence(counters, count)
         counters.last_sequence += count
         return first
 
@@ -247,6 +247,7 @@ class Messages(Rows):
         return [there[key] for key in wanted if key in there]
 
     def _find(self, ids: Sequence[int]) -> list[Stored]:
+        self._unpack(ids)
         array = self._ids(ids)
         return self._stored(self._sql["find"], (array, array))
 
@@ -324,7 +325,7 @@ class Messages(Rows):
         steady_ms = now.steady_ms
         answers: list[bool] = []
         others: list[Lock] = []
-        for run in _runs(locks):
+        for run in runs_of(locks):
             if len(run) < limits.STORE_RUN_MESSAGES_MIN and len(run) < len(locks):
                 others += run
                 continue
@@ -397,6 +398,7 @@ class Messages(Rows):
 
     @guarded
     def replace(self, id: int, head: bytes, bare: bytes) -> None:
+        self._unpack([id])
         array = self._ids([id])
         rows = self._fetch(self._sql["sizes"], (array, array), LEAVING_TEXTS)
         if not rows:
@@ -412,7 +414,9 @@ class Messages(Rows):
 
     @guarded
     def remove(self, ids: Iterable[int]) -> None:
-        array = self._ids(ids)
+        wanted = list(ids)
+        self._unpack(wanted)
+        array = self._ids(wanted)
         rows = self._fetch(self._sql["sizes"], (array, array), LEAVING_TEXTS)
         # A number that was named twice is there twice.
         messages = [Leaving._make(row) for row in dict.fromkeys(rows)]
@@ -439,16 +443,21 @@ class Messages(Rows):
 
     @guarded
     def purge_some(self, container: int, until: int, limit: int) -> Purged:
+        messages = self._purge_messages(container, until, limit)
+        left = limit - messages
+        for table in ("session_states", "duplicates"):
+            if left > 0:
+                left -= self._changes(self._sql[f"some_{table}"], (container, left))
+        return Purged(messages, left > 0)
+
+    def _purge_messages(self, container: int, until: int, limit: int) -> int:
+        """Forget up to `limit` messages up to a number; returns how many."""
         first = container << SEQUENCE_BITS
         at = {"first": first, "last": first + until, "limit": limit}
         ids = [row[0] for row in self._run(self._sql["first_messages"], at).fetchall()]
         if ids:
             self.remove(ids)
-        left = limit - len(ids)
-        for table in ("session_states", "duplicates"):
-            if left > 0:
-                left -= self._changes(self._sql[f"some_{table}"], (container, left))
-        return Purged(len(ids), left > 0)
+        return len(ids)
 
     def _empty(self, container: int, end: int) -> None:
         """Delete all rows of the containers from `container` up to `end`."""
@@ -459,14 +468,14 @@ class Messages(Rows):
             self._run(self._sql[f"empty_{table}"], (container, end))
 
 
-def _next_sequence(counters: Container, count: int) -> int:
+def next_sequence(counters: Container, count: int) -> int:
     """The number that the next of `count` messages gets."""
     if counters.last_sequence + count > SEQUENCE_MASK:
         raise QuotaExceeded("The sequence numbers of this entity are used up.")
     return counters.last_sequence + 1
 
 
-def _runs(locks: Sequence[Lock]) -> Iterator[Sequence[Lock]]:
+def runs_of(locks: Sequence[Lock]) -> Iterator[Sequence[Lock]]:
     """Split locks where the ids do not count up or the nonce changes."""
     start = 0
     id_before = nonce_before = -1

@@ -152,6 +152,13 @@ class Rows(ABC):
         cannot be read puts such rows into quarantine.
         """
 
+    def _unpack(self, ids: Iterable[int]) -> None:
+        """Give messages rows of their own, where a database keeps some in another way.
+
+        Called before a row is looked for by its id.
+        """
+        del ids
+
     # -- life ------------------------------------------------------------------
 
     def _forget_looks(self) -> None:
@@ -171,6 +178,7 @@ class Rows(ABC):
 
     @guarded
     def quarantine(self, id: int, reason: str) -> None:
+        self._unpack([id])
         for query in ("quarantine_message", "quarantine_scheduled"):
             self._run(self._sql[query], (reason, id))
         row = self._run(self._sql["quarantined_counters"], (id,)).fetchone()
@@ -206,8 +214,9 @@ class Rows(ABC):
 
         Any number may come as an id or a nonce: they are what a client sent.
         """
-        ids = self._ids([lock.id for lock in locks])
-        rows = self._fetch(self._sql["holds"], (ids,), HOLD_TEXTS)
+        wanted = [lock.id for lock in locks]
+        self._unpack(wanted)
+        rows = self._fetch(self._sql["holds"], (self._ids(wanted),), HOLD_TEXTS)
         there = {row[0]: row for row in rows}
         sessions: dict[tuple[int, str | None], int | None] = {}
         holds: list[Hold | None] = []
@@ -231,6 +240,7 @@ class Rows(ABC):
 
     def _locked(self, ids: Sequence[int]) -> list[Hold]:
         """The lock rows of these messages, held or not."""
+        self._unpack(ids)
         rows = self._fetch(self._sql["holds"], (self._ids(ids),), HOLD_TEXTS)
         return [Hold._make(row) for row in rows]
 

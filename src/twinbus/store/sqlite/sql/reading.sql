@@ -1,10 +1,18 @@
 -- name: oldest
 -- When the first message of a range of ids was enqueued.
-SELECT enqueued_ms FROM message WHERE id >= ? AND id < ? ORDER BY id LIMIT 1;
+SELECT enqueued_ms, id FROM message WHERE id >= ?1 AND id < ?2
+UNION ALL
+SELECT enqueued_ms, last FROM pack WHERE last >= ?1 AND last < ?2
+ORDER BY 2 LIMIT 1;
 
 -- name: locked_ids
 -- Which of these messages have a lock (a JSON array of ids).
-SELECT id FROM lock WHERE id IN (SELECT value FROM json_each(?));
+SELECT id FROM lock WHERE id IN (SELECT value FROM json_each(?1))
+UNION ALL
+SELECT wanted.value FROM json_each(?1) AS wanted
+CROSS JOIN pack_lock
+    ON last = (SELECT min(last) FROM pack_lock WHERE last >= wanted.value)
+WHERE first <= wanted.value;
 
 -- name: sessions_after
 -- Sessions of a container with messages, a lock or a state, in order of name.
