@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 
 import pytest
+import uvloop
 
 from twinbus.clock import ManualClock, Now
 from twinbus.errors import Bug, StoreFault
@@ -102,6 +104,30 @@ async def test_an_unexpected_error_of_a_turn_tells_clients_no_path(
 
     assert refused.value.text == "The server failed (OSError). Its log says more."
     await host.close()
+
+
+def test_a_pause_shorter_than_a_tick_of_the_loop_ends_with_a_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """For it uvloop has no timer, but a handle that does not tell when it is due."""
+
+    async def pause_once() -> None:
+        host = Host(Namespace("contoso", SqliteStore.memory()), ManualClock())
+        pauses = iter([0.0001])
+        monkeypatch.setattr(host.pending, "pause_seconds", lambda _now: next(pauses, 0))
+
+        later: list[asyncio.Task[None]] = []
+
+        def go_on(_namespace: Namespace, _turn: Turn) -> None:
+            later.append(asyncio.create_task(host.run(nothing)))
+
+        await host.run(go_on)
+        # It came while the turn after the pause was in hand.
+        await later[0]
+        await host.close()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(pause_once())
 
 
 IDLE, TOLD = Work(Now.at(1), tick=True), Work(Now.at(1), [nothing])

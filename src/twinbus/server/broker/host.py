@@ -125,6 +125,9 @@ class Host:
         self._recovery = Recovery(self, reopen)
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
+        # When it is due. The timer itself does not always know: for less than half a
+        # millisecond uvloop gives a handle of another kind.
+        self._timer_at = 0.0
         self._tick_due = True
         self._closing = False
         # How many messages were in quarantine after the last turn.
@@ -292,9 +295,7 @@ class Host:
             return
         seconds = self.pending.pause_seconds(self._loop.time())
         if seconds and not self._to_serve:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer = self._loop.call_later(seconds, self.wake)
+            self._call_later(seconds, self.wake)
         else:
             self._turn = self._loop.create_task(self._run_turn())
 
@@ -512,11 +513,20 @@ class Host:
             seconds = min(max(wait_seconds, limits.TICK_SECONDS_MIN), seconds)
         is_over = self._closing or self.fault is not None
         if self._timer is not None:
-            left = self._timer.when() - self._loop.time()
+            left = self._timer_at - self._loop.time()
             if 0 < left <= seconds and not is_over:
                 return
             self._timer.cancel()
-        self._timer = None if is_over else self._loop.call_later(seconds, self.tick)
+            self._timer = None
+        if not is_over:
+            self._call_later(seconds, self.tick)
+
+    def _call_later(self, seconds: float, call: Callable[[], None]) -> None:
+        """Set the one timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = self._loop.time() + seconds
+        self._timer = self._loop.call_later(seconds, call)
 
     # -- faults ------------------------------------------------------------------------
 
