@@ -86,6 +86,8 @@ def watch(walk: Walk, command: str) -> None:
     assert process.returncode == 0
 
 
+# What the commands do is in tests of their own; the README is walked in `make test`.
+@pytest.mark.campaign
 @pytest.mark.skipif(not OwnNetwork.is_allowed(), reason=OwnNetwork.NEEDS)
 def test_the_page_works_from_nothing_as_it_is_printed(walk: Walk) -> None:
     for language, text in blocks(PAGE, __file__):

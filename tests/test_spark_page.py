@@ -12,6 +12,8 @@ from tests.walking import peeked, walked
 pytestmark = pytest.mark.timeout(600)
 
 
+# The README has a program on Spark with source and sink, and `make test` runs that.
+@pytest.mark.campaign
 def test_the_examples_about_spark_work_from_nothing(tmp_path: Path) -> None:
     page = "docs/spark-source-and-sink.md"
     with walked(page, __file__, tmp_path, programs=False) as walk:
