@@ -283,6 +283,12 @@ def test_above_its_rate_a_namespace_says_that_it_is_busy(bus: Bus) -> None:
         sender.send_messages(outgoing("b"))
 
 
+# Both clients share the part that keeps to the window.
+@pytest.mark.parametrize(
+    "bus",
+    [pytest.param("sync", marks=pytest.mark.campaign), "async"],
+    indirect=True,
+)
 @declared.with_queue()
 def test_a_sender_outlives_its_first_window(bus: Bus, queue: str) -> None:
     # The server announces a window of 5,000 transfers, and the client keeps to it.
