@@ -136,6 +136,7 @@ def test_nothing_is_lost_when_a_standby_is_promoted(tmp_path: Path) -> None:
     assert not verdict.broken, verdict.text()
 
 
+@pytest.mark.campaign
 def test_nodes_go_on_when_the_database_is_back(tmp_path: Path) -> None:
     server = PostgresServer.make()
     with contextlib.ExitStack() as stack:

@@ -200,6 +200,7 @@ def test_another_node_carries_what_a_killed_one_has_left(tmp_path: Path) -> None
         assert len(set(found)) == len(found) == sent
 
 
+@pytest.mark.campaign
 def test_nothing_is_lost_when_a_node_of_four_shards_is_killed(tmp_path: Path) -> None:
     def disturb(running: Load) -> None:
         running.site.nodes[0].kill()
