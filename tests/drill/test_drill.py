@@ -29,12 +29,14 @@ from twinbus.errors import ConfigError
 COMMAND = [sys.executable, "-m", "twinbus.cli.main", "drill", "--json"]
 SMALL = ["--messages", "900", "--senders", "2", "--syphon", "application"]
 SECONDS_MAX = 110
-# Defects by their name, and what the judge says about each.
 LOST = "lost: accepted, and never seen again."
+# Defects by their name, and what the judge says about each. One is in all tests.
 BROKEN = {
     "acknowledge_early": LOST,
     "deliver_pings": "ping: a ping that a receiver could see.",
+    "complete_early": LOST,
 }
+QUICK = "acknowledge_early"
 
 
 @dataclass
@@ -103,25 +105,12 @@ def run_all(folder: Path, wanted: dict[str, list[str]]) -> dict[str, Done]:
 @pytest.fixture(scope="module")
 def drills(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Done]:
     """Honest drills that run to their end, by their fault."""
-    faults = ("kill", "sick", "unauthorized")
-    wanted = {fault: ["--fault", fault, "--no-cost"] for fault in faults}
+    wanted = {"kill": ["--fault", "kill", "--no-cost"]}
     ((_, text),) = blocks("docs/failures.md", __file__)
     program, command, *options = shlex.split(text)
     assert (program, command) == ("twinbus", "drill")
     wanted["sick"] = [*options, "--no-cost"]
     return run_all(tmp_path_factory.mktemp("drills"), wanted)
-
-
-@pytest.fixture(scope="module")
-def broken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Done]:
-    """Drills with a defect, by its name."""
-    wanted = {name: cast(name) for name in BROKEN}
-    return run_all(tmp_path_factory.mktemp("broken"), wanted)
-
-
-def cast(name: str) -> list[str]:
-    """Options for a drill with this defect."""
-    return ["--cast", f"tests.drill.broken.{name}", "--no-cost"]
 
 
 def test_a_drill_loses_nothing(drills: dict[str, Done]) -> None:
@@ -156,10 +145,10 @@ def test_a_sick_primary_costs_relapses_and_no_message(drills: dict[str, Done]) -
     assert {"the pair", "probation"} <= told(done, "helped")
 
 
-def test_without_access_sends_raise_and_no_entity_fails_over(
-    drills: dict[str, Done],
-) -> None:
-    done = drills["unauthorized"]
+@pytest.mark.campaign
+def test_without_access_sends_raise_and_no_entity_fails_over(tmp_path: Path) -> None:
+    fault = "unauthorized"
+    done = run_all(tmp_path, {fault: ["--fault", fault, "--no-cost"]})[fault]
 
     assert done.code == 0, done.errors
     assert done.result["ok"], done.result["reasons"]
@@ -220,22 +209,20 @@ def test_the_ledgers_of_a_drill_have_its_messages(drills: dict[str, Done]) -> No
     assert {"paired", "failed over", "failed back"} <= kinds
 
 
-@pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_pair_fails_the_drill(broken: dict[str, Done], name: str) -> None:
-    check_failed(broken[name], BROKEN[name])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name == QUICK else pytest.mark.campaign)
+        for name in BROKEN
+    ],
+)
+def test_a_broken_pair_fails_the_drill(tmp_path: Path, name: str) -> None:
+    options = ["--cast", f"tests.drill.broken.{name}", "--no-cost"]
+    done = run_all(tmp_path, {name: options})[name]
 
-
-@pytest.mark.campaign
-def test_a_syphon_that_completes_first_fails_the_drill(tmp_path: Path) -> None:
-    name = "complete_early"
-
-    check_failed(run_all(tmp_path, {name: cast(name)})[name], LOST)
-
-
-def check_failed(done: Done, reason: str) -> None:
     assert done.code == 1, done.errors
     assert not done.result["ok"]
-    assert reason in done.result["reasons"][0]
+    assert BROKEN[name] in done.result["reasons"][0]
     assert "The drill failed" in done.report.read_text()
     # What is needed to look into it is kept, and said where.
     [folder] = done.report.parent.glob("twinbus-drill-*")
