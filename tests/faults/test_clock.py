@@ -141,6 +141,7 @@ def test_a_server_whose_clock_is_corrected_agrees_with_its_clients(
         assert f"set by {-wrong_seconds:+d}.0 seconds" in log
 
 
+@pytest.mark.campaign
 def test_clients_on_a_machine_whose_clock_is_set_back_go_on(
     tmp_path: Path, clock: WallClock
 ) -> None:

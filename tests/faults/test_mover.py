@@ -27,6 +27,8 @@ MORE_KILLS = [
 ]
 BROKEN = {
     "doubling": ([Kill("forget", 10)], "applied twice"),
+}
+MORE_BROKEN = {
     "losing": ([Kill("apply", 10)], "missing"),
     "turning": ([Kill("apply", 10)], "out of order"),
 }
@@ -57,6 +59,14 @@ def test_a_server_with_a_broken_mover_is_convicted(
     _, charge = BROKEN[mover]
 
     assert any(charge in text for text in outcomes[mover].problems), outcomes[mover]
+
+
+@pytest.mark.campaign
+def test_servers_with_more_broken_movers_are_convicted(tmp_path: Path) -> None:
+    found = trials(mover_points.__name__, tmp_path, {}, MORE_BROKEN)
+
+    for mover, (_, charge) in MORE_BROKEN.items():
+        assert any(charge in text for text in found[mover].problems), found[mover]
 
 
 def _random_kill(chance: random.Random) -> Kill:
