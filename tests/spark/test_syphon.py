@@ -101,7 +101,7 @@ def counted(registry: CollectorRegistry, pair: Pair[Server]) -> float:
 def test_everything_comes_home_as_it_was_sent(
     spark: SparkSession, pair: Pair[Server]
 ) -> None:
-    expected = filled(pair, 3000, seed=1)
+    expected = filled(pair, 1000, seed=1)
     registry = CollectorRegistry()
     metrics = SyphonMetrics(registry)
     spark.streams.addListener(metrics)
@@ -110,17 +110,17 @@ def test_everything_comes_home_as_it_was_sent(
     progress = ended(query)
 
     # Listeners are told a moment later.
-    wait_for(lambda: counted(registry, pair) == 3000, query)
+    wait_for(lambda: counted(registry, pair) == 1000, query)
     spark.streams.removeListener(metrics)
     home = judged(pair, expected)
     assert home.duplicates() == 0
-    assert receipts(pair) == (3000, 3000)
-    assert total(progress, "moved") == 3000
+    assert receipts(pair) == (1000, 1000)
+    assert total(progress, "moved") == 1000
     tasks = progress[0]["observedMetrics"]["syphon"]["tasks"]
     assert {task["ended"] for task in tasks} <= {"empty", "budget"}
     assert set(tasks[0]["destinations"]) <= set(pair.shape.destinations)
     depth = progress[0]["sources"][0]["latestOffset"]["depth"]
-    assert sum(depth.values()) == 3000
+    assert sum(depth.values()) == 1000
 
 
 @pytest.mark.parametrize("pair", [Shape(detecting=("orders",))], indirect=True)
