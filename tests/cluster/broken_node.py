@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 from twinbus.cli.main import main
 from twinbus.clock import Now
@@ -116,8 +117,8 @@ def answer_early() -> None:
         self: Host, work: Work, submissions: list[Submission]
     ) -> TurnOutcome:
         del submissions
-        outcome = await self._loop.run_in_executor(self._thread, self.run_turn, work)
-        self._loop.run_in_executor(self._thread, commit_late, self)
+        outcome = await self._thread.run(partial(self.run_turn, work))
+        self._thread.call(partial(commit_late, self), lambda _told: None)
         return outcome
 
     def commit_late(host: Host) -> None:

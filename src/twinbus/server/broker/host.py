@@ -21,7 +21,6 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
@@ -44,6 +43,7 @@ from twinbus.server.broker.load.facets import Load
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.namespace_clock import NamespaceClock
 from twinbus.server.broker.nodes import as_effects, run_among_nodes, tick_seconds_max
+from twinbus.server.broker.store_thread import StoreThread
 from twinbus.server.broker.submissions import (
     UNHEARD,
     Awaited,
@@ -108,7 +108,7 @@ class Host:
         # Connections and requests that have claims.
         self.claim_holders: set[ClaimHolder] = set()
         self._loop = asyncio.get_running_loop()
-        self._thread = ThreadPoolExecutor(1, f"commit-{namespace.name}")
+        self._thread = StoreThread(f"commit-{namespace.name}")
         # Those that wait for a rehearsed fault, which is all of their waiting.
         self._delayed: dict[Submission, asyncio.TimerHandle] = {}
         self._consumers: dict[int, Consumer] = {}
@@ -287,7 +287,7 @@ class Host:
         for submission in self.pending.take_all():
             submission.reply.failed(StoreFault("The server is shutting down."))
         await self.in_place(self.namespace.store.close)
-        self._thread.shutdown()
+        self._thread.stop()
 
     def _start_turn(self) -> None:
         self._scheduled = False
@@ -358,11 +358,13 @@ class Host:
 
     async def _transact(self, work: Work, submissions: list[Submission]) -> TurnOutcome:
         """Run a turn and commit it."""
-        run_in_thread = partial(self._loop.run_in_executor, self._thread)
+        run_in_thread = self._thread.run
         if self.in_thread:
             watch = SlowTurn(partial(self._is_too_slow, submissions))
             try:
-                outcome, seconds = await run_in_thread(self._run_and_commit, work)
+                outcome, seconds = await run_in_thread(
+                    partial(self._run_and_commit, work)
+                )
             finally:
                 watch.cancel()
         else:
@@ -384,7 +386,7 @@ class Host:
     async def in_place(self, work: Callable[[], T]) -> T:
         """Do something with the store where turns run."""
         if self.in_thread:
-            return await self._loop.run_in_executor(self._thread, work)
+            return await self._thread.run(work)
         return work()
 
     def run_turn(self, work: Work) -> TurnOutcome:
