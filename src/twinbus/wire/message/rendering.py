@@ -148,13 +148,15 @@ def render_locked(
     None if the head has more in it: then `render` is the way.
     """
     sequence, enqueued_ms, deliveries = numbers
+    high, low = token
     headers = _HEADERS.get(head)
     if headers is None or deliveries > 255:
         return None
     if origin:
         return headers[deliveries] + _COPY(
             _HOT_A,
-            *token,
+            high,
+            low,
             _COPY_B,
             sequence,
             KEY_ENQUEUED,
@@ -166,7 +168,8 @@ def render_locked(
         )
     return headers[deliveries] + _HOT(
         _HOT_A,
-        *token,
+        high,
+        low,
         _HOT_B,
         sequence,
         KEY_ENQUEUED,
