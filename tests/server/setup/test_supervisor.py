@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import signal
 import socket
 import sqlite3
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
-from tests.faults.traced_disk import HANG, sick_disk
 from tests.server.setup.supervised_site import (
     ROOT,
     SupervisedSite,
@@ -25,6 +25,7 @@ from tests.server.setup.supervised_site import (
     supervised,
     wait_for_end,
 )
+from twinbus.cli.remote import reach
 from twinbus.store.sqlite.file import FILE_NAME
 
 # Runs the command line and prints at its end what was imported.
@@ -80,22 +81,22 @@ def test_the_supervisor_imports_nothing_of_the_server() -> None:
 
 
 def test_a_disk_that_hangs_does_not_hold_up_the_stop(tmp_path: Path) -> None:
-    options = configured(tmp_path, "orders")
-    with (
-        supervised(tmp_path, options, limits={"SERVER_STOP_SECONDS_MAX": 1}) as site,
-        ThreadPoolExecutor(1) as pool,
-    ):
-        with sick_disk(site.pid, "fdatasync", HANG, site.data / "contoso") as disk:
-            sending = pool.submit(send_in_vain, site, "orders", "hello")
-            disk.wait_for_call()
+    stop_seconds = {"SERVER_STOP_SECONDS_MAX": 1}
+    with supervised(tmp_path, ["--faults"], limits=stop_seconds) as site:
+        ((_, described),) = site.ready["namespaces"].items()
+        port = described["http_port"]
+        fault = {"kind": "storage-slow", "delay_seconds": 3600}
+        reached = reach(site.connection_string, f"http://127.0.0.1:{port}", None)
+        reached.ask("POST", "/$faults", fault)
+        # It tells so when a commit has taken too long, and that one goes on.
+        with closing(http.client.HTTPConnection("127.0.0.1", port)) as asking:
+            asking.request("GET", "/health")
+            assert b"could not be stored" in asking.getresponse().read()
 
-            site.process.terminate()
-            site.wait_for_log("namespace contoso did not stop in 1 s: the disk hangs.")
-        # The kernel keeps the process until the call of its thread returns.
-        code = site.ended()
-        sending.result()
+        site.process.terminate()
+        site.wait_for_log("namespace contoso did not stop in 1 s: the disk hangs.")
 
-    assert code == 1
+        assert site.ended() == 1
     assert "was killed" not in site.log
 
 
