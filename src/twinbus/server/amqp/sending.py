@@ -7,8 +7,7 @@ answered with ranges of ids.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
-from itertools import repeat
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from twinbus import limits
@@ -31,6 +30,8 @@ if TYPE_CHECKING:
     from twinbus.server.amqp.connection import ServerConnection
 
 _ACCEPTED = Accepted()
+
+Run = tuple[int, int, bool]
 
 
 def read_messages(message_format: int, payload: bytes) -> list[Incoming]:
@@ -128,11 +129,10 @@ class SendNode(Node):
 
     def _add(self, delivery: Delivered, read: list[list[Incoming]]) -> int:
         """Have more in the command; returns their bytes."""
-        reply, count = self._reply, len(read)
+        reply = self._reply
         sizes = [len(delivery.payload), *map(len, delivery.run or ())]
         self._send.deliveries += read
-        reply.ids += range(delivery.delivery_id, delivery.delivery_id + count)
-        reply.settled += repeat(delivery.settled, count)
+        reply.runs.append((delivery.delivery_id, len(read), delivery.settled))
         if self.account is not None:
             reply.sizes += sizes
             for messages in read:
@@ -154,7 +154,7 @@ class SendNode(Node):
 class _SendReply:
     """The deliveries of one `Send`, to be answered (`host.Reply`)."""
 
-    __slots__ = ("_node", "_send", "has_ping", "ids", "settled", "sizes")
+    __slots__ = ("_node", "_send", "has_ping", "runs", "sizes")
 
     def __init__(self, node: SendNode, send: Send) -> None:
         self._node = node
@@ -162,26 +162,30 @@ class _SendReply:
         # Bytes of each, and whether one is a ping, for the ledger.
         self.sizes: list[int] = []
         self.has_ping = False
-        self.ids: list[int] = []
-        self.settled: list[bool] = []
+        # Deliveries whose ids count on: the first id, how many, and whether settled.
+        self.runs: list[Run] = []
 
     def done(self, refused: dict[int, TwinbusError]) -> None:
         """Accept ranges; reject single ones."""
         node = self._node
-        for first, last, settled in _ranges(self.ids, self.settled, refused):
-            node.answer_range(first, last, settled, _ACCEPTED)
+        runs = list(_apart(self.runs)) if refused else self.runs
+        accepted = [run for place, run in enumerate(runs) if place not in refused]
+        for first, count, settled in _joined(accepted):
+            node.answer_range(first, first + count - 1, settled, _ACCEPTED)
         for place, error in refused.items():
-            node.answer(self.ids[place], self.settled[place], rejected(error))
+            delivery_id, _, settled = runs[place]
+            node.answer(delivery_id, settled, rejected(error))
         if node.account is not None:
             self._count(node.account, refused)
 
     def failed(self, error: TwinbusError) -> None:
         """Reject everything."""
         state = rejected(error)
-        for first, last, settled in _ranges(self.ids, self.settled, {}):
-            self._node.answer_range(first, last, settled, state)
+        for first, count, settled in _joined(self.runs):
+            self._node.answer_range(first, first + count - 1, settled, state)
         if self._node.account is not None:
-            self._count(self._node.account, dict.fromkeys(range(len(self.ids)), error))
+            refused = dict.fromkeys(range(len(self.sizes)), error)
+            self._count(self._node.account, refused)
 
     def _count(
         self, account: LedgerAccount, refused: Mapping[int, TwinbusError]
@@ -200,16 +204,21 @@ class _SendReply:
             count_sent(account, outcome, messages, size_bytes)
 
 
-def _ranges(
-    ids: Sequence[int], settled: Sequence[bool], refused: Container[int]
-) -> list[tuple[int, int, bool]]:
-    """Neighbouring ids of one kind as (first, last, settled); refused ones left out."""
-    found: list[tuple[int, int, bool]] = []
-    for place, (key, done) in enumerate(zip(ids, settled, strict=True)):
-        if place in refused:
-            continue
-        if found and found[-1][1] + 1 == key and found[-1][2] == done:
-            found[-1] = (found[-1][0], key, done)
-        else:
-            found.append((key, key, done))
+def _apart(runs: Iterable[Run]) -> Iterator[Run]:
+    """Each delivery as a run of its own."""
+    for first, count, settled in runs:
+        for delivery_id in range(first, first + count):
+            yield delivery_id, 1, settled
+
+
+def _joined(runs: Iterable[Run]) -> list[Run]:
+    """Neighbours of one kind as one run."""
+    found: list[Run] = []
+    for first, count, settled in runs:
+        if found:
+            start, length, before = found[-1]
+            if start + length == first and before == settled:
+                found[-1] = (start, length + count, settled)
+                continue
+        found.append((first, count, settled))
     return found
