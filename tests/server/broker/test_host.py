@@ -159,13 +159,13 @@ async def test_turns_do_not_put_off_the_look_at_time() -> None:
     host = Host(Namespace("contoso", WatchedStore.memory()), ManualClock())
     await host.run(nothing)
     await host.turn_over()
-    timer = host._timer
-    assert timer is not None
+    handle = host._timer._handle
+    assert handle is not None
 
     for _ in range(3):
         await host.run(nothing)
         await host.turn_over()
 
-    assert host._timer is timer
-    assert not timer.cancelled()
+    assert host._timer._handle is handle
+    assert not handle.cancelled()
     await host.close()

@@ -40,6 +40,7 @@ from twinbus.server.broker.crossing.spool import ShardSpool
 from twinbus.server.broker.faults import Faults
 from twinbus.server.broker.load.counters import COMMANDS, SECONDS, Histogram
 from twinbus.server.broker.load.facets import Load
+from twinbus.server.broker.loop_timer import LoopTimer
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.namespace_clock import NamespaceClock
 from twinbus.server.broker.nodes import as_effects, run_among_nodes, tick_seconds_max
@@ -124,10 +125,7 @@ class Host:
         self._after_turn: list[Callable[[], object]] = []
         self._recovery = Recovery(self, reopen)
         self._scheduled = False
-        self._timer: asyncio.TimerHandle | None = None
-        # When it is due. The timer itself does not always know: for less than half a
-        # millisecond uvloop gives a handle of another kind.
-        self._timer_at = 0.0
+        self._timer = LoopTimer()
         self._tick_due = True
         self._closing = False
         # How many messages were in quarantine after the last turn.
@@ -279,8 +277,7 @@ class Host:
     async def close(self) -> None:
         """Finish the turn in hand and stop."""
         self._closing = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
         if self._turn is not None:
             await self._turn
         await self._recovery.close()
@@ -295,7 +292,7 @@ class Host:
             return
         seconds = self.pending.pause_seconds(self._loop.time())
         if seconds and not self._to_serve:
-            self._call_later(seconds, self.wake)
+            self._timer.set(seconds, self.wake)
         else:
             self._turn = self._loop.create_task(self._run_turn())
 
@@ -514,21 +511,10 @@ class Host:
             wait_seconds = (self.next_tick_ms - self.clock.now_ms()) / 1000
             seconds = min(max(wait_seconds, limits.TICK_SECONDS_MIN), seconds)
         is_over = self._closing or self.fault is not None
-        if self._timer is not None:
-            left = self._timer_at - self._loop.time()
-            if 0 < left <= seconds and not is_over:
-                return
+        if is_over:
             self._timer.cancel()
-            self._timer = None
-        if not is_over:
-            self._call_later(seconds, self.tick)
-
-    def _call_later(self, seconds: float, call: Callable[[], None]) -> None:
-        """Set the one timer."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_at = self._loop.time() + seconds
-        self._timer = self._loop.call_later(seconds, call)
+        elif not self._timer.is_due_within(seconds):
+            self._timer.set(seconds, self.tick)
 
     # -- faults ------------------------------------------------------------------------
 
