@@ -20,8 +20,7 @@ from functools import partial
 from twinbus.cli.main import main
 from twinbus.clock import Now
 from twinbus.server.broker.host import Host
-from twinbus.server.broker.submissions import Submission
-from twinbus.server.broker.turn import TurnOutcome, Work
+from twinbus.server.broker.turn import TurnOutcome
 from twinbus.store.postgres import database, transaction
 from twinbus.store.postgres.pipe import Pipe
 from twinbus.store.postgres.transaction import PostgresTransaction
@@ -112,20 +111,17 @@ def vars_of(owner: type, **replaced: object) -> None:
 
 def answer_early() -> None:
     """Reply before the commit."""
+    commit = Host._commit
 
-    async def transact(
-        self: Host, work: Work, submissions: list[Submission]
-    ) -> TurnOutcome:
-        del submissions
-        outcome = await self._thread.run(partial(self.run_turn, work))
-        self._thread.call(partial(commit_late, self), lambda _told: None)
-        return outcome
+    def commit_early(self: Host, outcome: TurnOutcome) -> tuple[TurnOutcome, float]:
+        self._thread.call(partial(commit_late, self, outcome), lambda _told: None)
+        return outcome, 0.0
 
-    def commit_late(host: Host) -> None:
+    def commit_late(self: Host, outcome: TurnOutcome) -> None:
         threading.Event().wait(LATE_SECONDS)
-        host._commit()
+        commit(self, outcome)
 
-    vars_of(Host, _transact=transact)
+    vars_of(Host, _commit=commit_early)
 
 
 def believe_all() -> None:

@@ -95,7 +95,7 @@ async def test_a_full_disk_refuses_with_a_counted_condition_and_recovers(
         assert isinstance(refused, Rejected)
 
         _grow(small_disk)
-        await server.host.try_recover()
+        await server.host.recovery.attempt()
         assert isinstance(await client.send(sender, _payload("after")), Accepted)
 
         assert await _drain(client, len(accepted) + 1) == [*accepted, "after"]

@@ -247,10 +247,12 @@ async def _advance(host: Host, clock: ManualClock, milliseconds: int) -> None:
     seen: int | None = None
     while True:
         await host.run(lambda _namespace, _turn: None)
+        if host.is_looking_at_time:
+            continue
         next_ms = host.next_tick_ms
         is_late = next_ms is not None and next_ms <= clock.now_ms()
         # Overdue work that a tick did not change waits for something else than time.
-        if not is_late or (next_ms == seen and not host._tick_due):
+        if not is_late or next_ms == seen:
             return
         seen = next_ms
         host.tick()

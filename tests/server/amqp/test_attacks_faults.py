@@ -75,10 +75,10 @@ async def test_a_recovery_that_fails_is_tried_again() -> None:
     host = Host(namespace, ManualClock(NOW_MS))
     fault = host.fault = StoreFault("broken")
     store.broken = True
-    await host.try_recover()
+    await host.recovery.attempt()
     assert host.fault is fault
     store.broken = False
-    await host.try_recover()
+    await host.recovery.attempt()
     assert host.fault is not fault
     await host.close()
 

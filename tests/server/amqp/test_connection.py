@@ -188,7 +188,7 @@ async def test_a_store_that_fails_refuses_with_a_counted_condition_and_recovers(
     refused = await client.send(sender, sections.encode_message(b"no"))
     assert isinstance(refused, Rejected)
 
-    await server.host.try_recover()
+    await server.host.recovery.attempt()
     outcome = await client.send(sender, sections.encode_message(b"yes"))
 
     assert isinstance(outcome, Accepted)

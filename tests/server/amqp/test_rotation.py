@@ -226,7 +226,7 @@ async def test_a_rotation_that_the_disk_did_not_take_did_not_happen(
 
     with pytest.raises(StoreFault):
         await host.run(fails)
-    await host.try_recover()
+    await host.recovery.attempt()
 
     assert site.rules[ROOT] == old
     assert await puts(site, ROOT, old.primary_key) == 202

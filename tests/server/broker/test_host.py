@@ -18,6 +18,19 @@ from twinbus.store.base import EntityRow
 from twinbus.store.sqlite.store import SqliteStore
 
 
+class HangingStore(SqliteStore):
+    """Commits when the disk is well again."""
+
+    def __init__(self, *arguments: object) -> None:
+        self.reached, self.well = threading.Event(), threading.Event()
+        super().__init__(*arguments)  # type: ignore[arg-type]
+
+    def commit(self) -> None:
+        self.reached.set()
+        self.well.wait()
+        super().commit()
+
+
 class WatchedStore(SqliteStore):
     """Notes in which thread the host uses it, and breaks on demand."""
 
@@ -66,7 +79,7 @@ async def test_store_is_used_in_the_thread_of_turns_alone(
     await host.run(nothing)
     with pytest.raises(StoreFault):
         await host.run(fails)
-    await host.try_recover()
+    await host.recovery.attempt()
 
     assert set(store.used) == {"next_wait_ms", "rollback", "recover", "entities"}
     assert threading.get_ident() not in store.used.values()
@@ -82,7 +95,7 @@ async def test_store_that_fails_at_the_end_of_a_turn_stops_and_recovers() -> Non
         await host.run(nothing)
     assert host.fault is not None
     store.broken = False
-    await host.try_recover()
+    await host.recovery.attempt()
 
     await host.run(nothing)
     await host.close()
@@ -168,4 +181,82 @@ async def test_turns_do_not_put_off_the_look_at_time() -> None:
 
     assert host._timer._handle is handle
     assert not handle.cancelled()
+    await host.close()
+
+
+async def test_what_is_sent_together_is_in_one_turn() -> None:
+    host = Host(Namespace("contoso", WatchedStore.memory()), ManualClock())
+    first = asyncio.ensure_future(host.run(nothing))
+    # It waits, and is not begun before the loop has looked at the sockets again.
+    await asyncio.sleep(0)
+    second = asyncio.ensure_future(host.run(nothing))
+
+    await asyncio.gather(first, second)
+
+    assert host.turns == 1
+    await host.close()
+
+
+@pytest.mark.parametrize("in_thread", [False, True])
+async def test_close_waits_for_the_turn_in_hand(
+    monkeypatch: pytest.MonkeyPatch, in_thread: bool
+) -> None:
+    monkeypatch.setattr(Host, "in_thread", in_thread)
+    store = HangingStore.memory()
+    host = Host(Namespace("contoso", store), ManualClock())
+    sent = asyncio.ensure_future(host.run(nothing))
+    assert await asyncio.to_thread(store.reached.wait, 10)
+    # It waits for its turn behind the one that hangs.
+    late = asyncio.ensure_future(host.run(nothing))
+    await asyncio.sleep(0)
+    closing = asyncio.ensure_future(host.close())
+    await asyncio.sleep(0)
+    assert not sent.done()
+    assert not closing.done()
+
+    store.well.set()
+    await closing
+
+    assert sent.done()
+    assert sent.exception() is None
+    assert isinstance(late.exception(), StoreFault)
+    assert host.turns == 1
+
+
+async def test_a_wake_while_a_turn_is_collected_is_not_lost() -> None:
+    store = HangingStore.memory()
+    host = Host(Namespace("contoso", store), ManualClock())
+    now = host.clock.now
+
+    def wake_and_look() -> Now:
+        host.clock.now = now  # type: ignore[method-assign]
+        host.wake()
+        return now()
+
+    host.clock.now = wake_and_look  # type: ignore[method-assign]
+    sent = asyncio.ensure_future(host.run(nothing))
+    assert await asyncio.to_thread(store.reached.wait, 10)
+    # The loop has come to the start of a turn, and one is in hand.
+    for _ in range(3):
+        await asyncio.sleep(0)
+    store.reached.clear()
+    store.well.set()
+    await sent
+
+    assert await asyncio.to_thread(store.reached.wait, 10)
+    assert host.turns == 2
+    await host.close()
+
+
+async def test_a_look_at_time_lasts_until_its_turn_is_over() -> None:
+    store = HangingStore.memory()
+    host = Host(Namespace("contoso", store), ManualClock())
+    host.tick()
+    assert await asyncio.to_thread(store.reached.wait, 10)
+
+    in_hand = host.is_looking_at_time
+    store.well.set()
+    await host.turn_over()
+
+    assert (in_hand, host.is_looking_at_time) == (True, False)
     await host.close()

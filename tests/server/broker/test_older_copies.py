@@ -124,7 +124,7 @@ async def test_an_older_copy_may_come_while_the_others_serve(
         late = site.hosts[shard]
         assert late.fault is not None
         shutil.copytree(tmp_path / f"copy-{shard}", place(tmp_path, shard))
-        await late.try_recover()
+        await late.recovery.attempt()
         await send(site, "f")
         assert await site.bodies("to") == [*arrived]
 
@@ -137,7 +137,7 @@ async def test_an_older_source_goes_on_above_a_target_that_comes_late(
 
     async with sharded(tmp_path) as site:
         (tmp_path / "away").rename(place(tmp_path, TARGET))
-        await site.hosts[TARGET].try_recover()
+        await site.hosts[TARGET].recovery.attempt()
         await site.settle()
         assert "numbers 3 to 5" in caplog.text
         await send(site, "f")

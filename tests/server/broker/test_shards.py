@@ -240,7 +240,7 @@ async def test_a_shard_that_is_away_keeps_its_names(tmp_path: Path) -> None:
         # It comes back, and the same entity goes on: links hold it.
         entity = site.find("q2")
         away.rename(tmp_path / "contoso" / "shard-2")
-        await site.hosts[2].try_recover()
+        await site.hosts[2].recovery.attempt()
         assert site.find("q2") is entity
         assert await site.bodies("q2") == ["in q2"]
 
@@ -261,7 +261,7 @@ async def test_without_shard_0_unknown_names_are_not_denied(tmp_path: Path) -> N
         assert [rule.name for rule in site.first.namespace.rules_of("")]
 
         hidden.rename(file)
-        await site.first.try_recover()
+        await site.first.recovery.attempt()
         assert await site.bodies("q0") == ["in q0"]
         with pytest.raises(EntityNotFound):
             shards.get(EntityPath("q9"))
@@ -285,7 +285,7 @@ async def test_what_is_for_an_absent_shard_waits(tmp_path: Path) -> None:
         assert outbox[1].rows == len(BODIES)
 
         away.rename(tmp_path / "contoso" / "shard-1")
-        await site.hosts[1].try_recover()
+        await site.hosts[1].recovery.attempt()
         await site.settle()
         assert await site.bodies("a") == BODIES
 

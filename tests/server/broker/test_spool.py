@@ -60,7 +60,7 @@ async def fail(site: ShardedSite, kind: str = "down") -> None:
 
 async def heal(site: ShardedSite) -> None:
     site.hosts[1].namespace.store.rehearse(None)
-    await site.hosts[1].try_recover()
+    await site.hosts[1].recovery.attempt()
     await site.settle()
 
 
@@ -110,7 +110,7 @@ async def test_a_shard_that_hangs_is_sick_and_comes_back(
     assert await site.bodies("well") == ["beside"]
 
     go_on.set()
-    await site.hosts[1].try_recover()
+    await site.hosts[1].recovery.attempt()
     await site.settle()
     # The turn that hung has happened after all: its client was told that it is unknown.
     assert await site.bodies("a") == ["in the turn that hangs", "1", "2"]
@@ -155,7 +155,7 @@ async def test_a_defect_does_not_end_the_tries_of_a_sick_shard(
 
     with monkeypatch.context() as patch:
         patch.setattr(store, "recover", recover)
-        await site.hosts[1].try_recover()
+        await site.hosts[1].recovery.attempt()
     store.rehearse(None)
 
     async with asyncio.timeout(10):
@@ -172,7 +172,7 @@ async def test_new_sends_queue_behind_what_is_on_its_way(
     await send(site, "a", *(str(k) for k in range(10)))
 
     site.hosts[1].namespace.store.rehearse(None)
-    await site.hosts[1].try_recover()
+    await site.hosts[1].recovery.attempt()
     assert spool_of(site, "a") is SpoolState.DRAINING
     # Those of the other entity have nothing before them.
     await send(site, "b", "direct")
@@ -234,7 +234,7 @@ async def test_sends_are_kept_by_a_shard_that_is_back(site: ShardedSite) -> None
         await send(site, "a", "refused as well")
 
     site.hosts[0].namespace.store.rehearse(None)
-    await site.hosts[0].try_recover()
+    await site.hosts[0].recovery.attempt()
     await send(site, "a", "kept")
 
     await heal(site)
@@ -267,7 +267,7 @@ async def test_what_is_kept_for_a_deleted_entity_is_set_aside(
     mover = site.hosts[1].mover
     for host in site.hosts:
         host.mover = None
-    await site.hosts[1].try_recover()
+    await site.hosts[1].recovery.attempt()
 
     def delete(namespace: Namespace, turn: Turn) -> None:
         namespace.delete(EntityPath("a"), turn)
@@ -352,7 +352,7 @@ async def test_the_order_survives_a_restart(tmp_path: Path) -> None:
         assert spool_of(site, "a") is SpoolState.ON
         await send(site, "a", "3")
         away.rename(folder)
-        await site.hosts[1].try_recover()
+        await site.hosts[1].recovery.attempt()
         await send(site, "a", "4")
         await site.settle()
         assert await site.bodies("a") == ["1", "2", "3", "4"]

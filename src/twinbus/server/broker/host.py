@@ -14,7 +14,6 @@ host refuses what comes until `Store.recover` says that writing works again.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import logging
 import secrets
@@ -26,7 +25,7 @@ from typing import Any, TypeVar
 
 from twinbus import limits
 from twinbus.clock import Clock
-from twinbus.errors import Bug, ShardAway, StoreFault, TwinbusError
+from twinbus.errors import Bug, StoreFault, TwinbusError
 from twinbus.server.broker.clients import (
     ClaimHolder,
     Consumer,
@@ -49,6 +48,7 @@ from twinbus.server.broker.submissions import (
     UNHEARD,
     Awaited,
     CommandOwner,
+    InHand,
     Reply,
     Submission,
     Waiting,
@@ -115,19 +115,18 @@ class Host:
         self._consumers: dict[int, Consumer] = {}
         self._consumer_keys = itertools.count(1)
         # How many consumers each container has.
-        self._in_use: Counter[int] = Counter()
-        namespace.in_use = self._in_use
+        self._in_use = namespace.in_use = Counter[int]()
         self._wants: dict[int, dict[int, Want]] = {}
         self._to_serve: dict[int, None] = {}
         self.links = EntityLinks()
         self.fault: StoreFault | None = None
-        self._turn: asyncio.Task[None] | None = None
+        self._turn: InHand | None = None
+        self._undoing: asyncio.Task[None] | None = None
         self._after_turn: list[Callable[[], object]] = []
-        self._recovery = Recovery(self, reopen)
-        self._scheduled = False
+        self.recovery = Recovery(self, reopen)
+        self._scheduled = self._closing = False
         self._timer = LoopTimer()
         self._tick_due = True
-        self._closing = False
         # How many messages were in quarantine after the last turn.
         self._quarantined = namespace.store.quarantined()
 
@@ -267,74 +266,103 @@ class Host:
         if not self._scheduled and not self._closing:
             self._scheduled = True
             if self._turn is None:
-                self._loop.call_soon(self._start_turn)
+                # One more look at the sockets: what was sent together comes together.
+                self._loop.call_soon(self._loop.call_soon, self._start_turn)
 
     def tick(self) -> None:
         """Time has passed: the next turn looks at it."""
         self._tick_due = True
         self.wake()
 
+    @property
+    def is_looking_at_time(self) -> bool:
+        """Whether the turn in hand, or the next one, looks at the time."""
+        return self._tick_due or (self._turn is not None and self._turn.work.tick)
+
     async def close(self) -> None:
         """Finish the turn in hand and stop."""
         self._closing = True
         self._timer.cancel()
-        if self._turn is not None:
-            await self._turn
-        await self._recovery.close()
+        await self.turn_over()
+        await self.recovery.close()
         for submission in self.pending.take_all():
             submission.reply.failed(StoreFault("The server is shutting down."))
         await self.in_place(self.namespace.store.close)
         self._thread.stop()
 
     def _start_turn(self) -> None:
-        self._scheduled = False
         if self._turn is not None or self._closing:
             return
+        self._scheduled = False
         seconds = self.pending.pause_seconds(self._loop.time())
         if seconds and not self._to_serve:
             self._timer.set(seconds, self.wake)
-        else:
-            self._turn = self._loop.create_task(self._run_turn())
+        elif self.fault is None:
+            try:
+                self._run_turn()
+            finally:
+                if self._turn is None:
+                    self._set_timer()
 
-    async def _run_turn(self) -> None:
-        try:
-            if self.fault is None:
-                await self._collect_commit_hand_out()
-        finally:
-            self._turn = None
-            waiting, self._after_turn = self._after_turn, []
-            for call in waiting:
-                self._tell(call)
-            self._set_timer()
-            if self._scheduled and not self._closing:
-                self._loop.call_soon(self._start_turn)
-
-    async def _collect_commit_hand_out(self) -> None:
+    def _run_turn(self) -> None:
+        """Collect and run a turn, and have it committed."""
         started = self._loop.time()
         submissions, work = self._collect()
+        is_sick = partial(self._is_too_slow, submissions)
+        watch = SlowTurn(is_sick) if self.in_thread else None
+        turn = self._turn = InHand(submissions, work, started, watch)
+        told = partial(self._transacted, turn)
+        if self.in_thread:
+            self._thread.call(lambda: self._commit(self.run_turn(work)), told)
+            return
         try:
-            outcome = await self._transact(work, submissions)
-        except StoreFault as fault:
-            await self._stop_accepting(fault, submissions)
-        except Exception as error:
-            log.exception("a turn of %s failed", self.namespace.name)
-            self._recovery.note_failure(error, work)
-            text = f"The server failed ({type(error).__name__}). Its log says more."
-            await self._undo()
-            for submission in submissions:
-                self._answer(submission, Bug(text))
-            # All wants are looked at again; not at once, in case it fails again.
-            self._to_serve.update(dict.fromkeys(self._wants))
-            self._loop.call_later(limits.TICK_SECONDS_MIN, self.wake)
+            outcome = self.run_turn(work)
+        except BaseException as error:  # noqa: BLE001
+            told(error)
         else:
-            self._recovery.note_success(work)
-            self.pending.note(submissions, outcome, started, self._loop.time())
-            self._hand_out(submissions, outcome)
-            self.turn_seconds.observe(self._loop.time() - started)
+            self._thread.call(partial(self._commit, outcome), told)
+
+    def _commit(self, outcome: TurnOutcome) -> tuple[TurnOutcome, float]:
+        """Commit; adds the seconds. The loop's time has whole milliseconds only."""
+        committing = time.monotonic()
+        self.namespace.store.commit()
+        return outcome, time.monotonic() - committing
+
+    def _transacted(
+        self, turn: InHand, result: tuple[TurnOutcome, float] | BaseException
+    ) -> None:
+        """A turn is on disk, or has failed."""
+        if turn.watch is not None:
+            turn.watch.cancel()
+        if isinstance(result, BaseException):
+            self._undoing = self._loop.create_task(self._undo(turn, result))
+            return
+        outcome, seconds = result
+        try:
+            self.commit_seconds.observe(seconds)
+            self.load.committed(seconds)
+            self.recovery.note_success(turn.work)
+            now = self._loop.time()
+            self.pending.note(turn.submissions, outcome, turn.started, now)
+            self._hand_out(turn.submissions, outcome)
+            self.turn_seconds.observe(self._loop.time() - turn.started)
+        finally:
+            self._over()
+
+    def _over(self) -> None:
+        """No turn is in hand: what has waited for that goes on."""
+        self._turn = None
+        is_wanted, self._scheduled = self._scheduled, False
         if self.fault is not None:
             # It failed or was too slow, and has to prove that it is well.
-            self._recovery.later()
+            self.recovery.later()
         self._tell_room()
+        waiting, self._after_turn = self._after_turn, []
+        for call in waiting:
+            self._tell(call)
+        self._set_timer()
+        if is_wanted:
+            self.wake()
 
     def _collect(self) -> tuple[list[Submission], Work]:
         waited_bytes = self.pending.size_bytes
@@ -352,33 +380,6 @@ class Host:
         commands = [submission.command for submission in submissions]
         work = Work(self.clock.now(), commands, tick, to_serve, self._wants)
         return submissions, work
-
-    async def _transact(self, work: Work, submissions: list[Submission]) -> TurnOutcome:
-        """Run a turn and commit it."""
-        run_in_thread = self._thread.run
-        if self.in_thread:
-            watch = SlowTurn(partial(self._is_too_slow, submissions))
-            try:
-                outcome, seconds = await run_in_thread(
-                    partial(self._run_and_commit, work)
-                )
-            finally:
-                watch.cancel()
-        else:
-            outcome = self.run_turn(work)
-            seconds = await run_in_thread(self._commit)
-        self.commit_seconds.observe(seconds)
-        self.load.committed(seconds)
-        return outcome
-
-    def _run_and_commit(self, work: Work) -> tuple[TurnOutcome, float]:
-        return self.run_turn(work), self._commit()
-
-    def _commit(self) -> float:
-        """Commit; returns the seconds. The loop's time has whole milliseconds only."""
-        committing = time.monotonic()
-        self.namespace.store.commit()
-        return time.monotonic() - committing
 
     async def in_place(self, work: Callable[[], T]) -> T:
         """Do something with the store where turns run."""
@@ -518,26 +519,25 @@ class Host:
 
     # -- faults ------------------------------------------------------------------------
 
-    async def _stop_accepting(
-        self, fault: StoreFault, submissions: list[Submission]
-    ) -> None:
-        log.error("store of %s stopped: %s", self.name, fault.text)
-        await self._undo()
-        self._refuse_all(fault, submissions)
-
-    async def _undo(self) -> None:
+    async def _undo(self, turn: InHand, error: BaseException) -> None:
         """Nothing of the turn happened."""
-        self.clock.keep_again()
-        with contextlib.suppress(StoreFault):
-            await self.in_place(self._roll_back)
-
-    def _roll_back(self) -> None:
-        self.namespace.store.rollback()
-        self.namespace.reload()
-
-    async def try_recover(self) -> None:
-        """Ask a stopped store whether it takes writes again."""
-        await self._recovery.attempt()
+        try:
+            if isinstance(error, StoreFault):
+                log.error("store of %s stopped: %s", self.name, error.text)
+                await self.recovery.roll_back()
+                self._refuse_all(error, turn.submissions)
+                return
+            log.error("a turn of %s failed", self.namespace.name, exc_info=error)
+            self.recovery.note_failure(error, turn.work)
+            await self.recovery.roll_back()
+            text = f"The server failed ({type(error).__name__}). Its log says more."
+            for submission in turn.submissions:
+                self._answer(submission, Bug(text))
+            # All wants are looked at again; not at once, in case it fails again.
+            self._to_serve.update(dict.fromkeys(self._wants))
+            self._loop.call_later(limits.TICK_SECONDS_MIN, self.wake)
+        finally:
+            self._over()
 
     def resume(self) -> None:
         """The store takes writes again."""
@@ -550,13 +550,6 @@ class Host:
             self.mover.accepts_again(self)
         if self.spool is not None:
             self.spool.look_at_disk()
-
-    def stay_away(self, problem: str) -> None:
-        """The store could not be opened: refuse everything until it can be."""
-        self.fault = StoreFault(ShardAway(self.namespace.shard).text)
-        self.namespace.is_stopped = True
-        log.error("%s is not open: %s", self.name, problem)
-        self._recovery.later()
 
     def use_store(self, store: Store) -> None:
         """The store could be opened at last."""

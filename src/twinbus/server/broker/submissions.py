@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from twinbus import limits
 from twinbus.errors import TwinbusError
-from twinbus.server.broker.turn import Command, TurnOutcome
+from twinbus.server.broker.turn import Command, TurnOutcome, Work
 
 if TYPE_CHECKING:
+    from twinbus.server.broker.crossing.recovery import SlowTurn
     from twinbus.server.broker.host import Host
 
 T = TypeVar("T")
@@ -71,6 +72,15 @@ class Submission:
         self.answered = False
         # Where it waits.
         self.host: Host | None = None
+
+
+class InHand(NamedTuple):
+    """The turn in hand: what it was given, since when, and what watches over it."""
+
+    submissions: list[Submission]
+    work: Work
+    started: float
+    watch: SlowTurn | None
 
 
 class Waiting:

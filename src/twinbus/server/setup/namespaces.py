@@ -244,7 +244,7 @@ def start_hosts(namespace: OpenedNamespace, clock: Clock) -> Host:
         host.spool = ShardSpool(host) if can_spool else None
         host.instance = hosts[0].instance
         if host.namespace.is_stopped:
-            host.stay_away(opened.problem or "it takes no writes")
+            host.recovery.stay_away(opened.problem or "it takes no writes")
         else:
             if mover is not None:
                 host.namespace.store.keep_tokens()

@@ -8,6 +8,7 @@ disk that is too slow for that stays sick. Knows nothing about commands or clien
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 import traceback
@@ -15,7 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from twinbus import limits
-from twinbus.errors import ConfigError, StoreFault
+from twinbus.errors import ConfigError, ShardAway, StoreFault
 from twinbus.server.broker.crossing.outbox import compare
 from twinbus.store.base import PROBE, Record, Store, id_of
 
@@ -81,7 +82,7 @@ class Recovery:
         if self._failed_at and self._failed_parts <= _parts(work):
             self._failed_at = ""
 
-    def note_failure(self, error: Exception, work: Work) -> None:
+    def note_failure(self, error: BaseException, work: Work) -> None:
         """A turn has failed with a defect; the second time it is said aloud."""
         place = traceback.extract_tb(error.__traceback__)[-1]
         failed_at = f"{type(error).__name__} at {place.filename}:{place.lineno}"
@@ -89,6 +90,24 @@ class Recovery:
             name = self._host.namespace.name
             self._host.on_broken(f"a turn of {name} failed twice with {failed_at}")
         self._failed_at, self._failed_parts = failed_at, _parts(work)
+
+    async def roll_back(self) -> None:
+        """A turn has failed: go back to what is on disk."""
+        self._host.clock.keep_again()
+        with contextlib.suppress(StoreFault):
+            await self._host.in_place(self._roll_back)
+
+    def _roll_back(self) -> None:
+        self._host.namespace.store.rollback()
+        self._host.namespace.reload()
+
+    def stay_away(self, problem: str) -> None:
+        """The store could not be opened: refuse everything until it can be."""
+        host = self._host
+        host.fault = StoreFault(ShardAway(host.namespace.shard).text)
+        host.namespace.is_stopped = True
+        log.error("%s is not open: %s", host.name, problem)
+        self.later()
 
     def later(self) -> None:
         """Try after a while."""
