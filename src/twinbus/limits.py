@@ -98,6 +98,9 @@ SESSION_WINDOW_FRAMES = 5000
 # Work that one connection does before others have their go: a delivery, or, for more of
 # it, anything else that a client says. Some 10 ms.
 READ_WORK_MAX = 1000
+# After a read of so many bytes, turns and other connections come before the next one.
+# The event loop reads 256,000 bytes at a time, and up to 32 times in a row.
+READ_GO_BYTES = 100_000
 READ_WORK_OF_EVENT = 20
 # The attach of a link takes 0.15 ms. A round trip of another client waits for some
 # twenty goes of a connection that attaches many, which are 3 ms each.

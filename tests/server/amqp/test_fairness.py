@@ -196,6 +196,22 @@ async def test_reading_waits_for_every_reason_not_to_read(
     assert client.transport.is_reading()
 
 
+async def test_after_a_long_read_the_loop_comes_round_before_the_next(
+    monkeypatch: pytest.MonkeyPatch, client: NearClient
+) -> None:
+    session = client.session()
+    client.say()
+    assert client.transport.is_reading()
+    monkeypatch.setattr(limits, "READ_GO_BYTES", 1)
+
+    client.sender(session, "q")
+    client.say()
+    is_reading = client.transport.is_reading()
+    await asyncio.sleep(0)
+
+    assert (is_reading, client.transport.is_reading()) == (False, True)
+
+
 async def test_room_at_a_host_does_not_let_a_connection_read_that_is_behind(
     server: RawServer, client: NearClient
 ) -> None:

@@ -8,11 +8,13 @@ import threading
 import pytest
 import uvloop
 
+from twinbus import limits
 from twinbus.clock import ManualClock, Now
 from twinbus.errors import Bug, StoreFault
 from twinbus.server.broker.crossing.recovery import Recovery
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
+from twinbus.server.broker.submissions import UNHEARD
 from twinbus.server.broker.turn import Turn, Work
 from twinbus.store.base import EntityRow
 from twinbus.store.sqlite.store import SqliteStore
@@ -259,4 +261,25 @@ async def test_a_look_at_time_lasts_until_its_turn_is_over() -> None:
     await host.turn_over()
 
     assert (in_hand, host.is_looking_at_time) == (True, False)
+    await host.close()
+
+
+async def test_clients_are_read_from_while_a_turn_is_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "TURN_WORK_MAX", 1)
+    store = HangingStore.memory()
+    host = Host(Namespace("contoso", store), ManualClock())
+    told: list[int] = []
+    host.on_room.append(lambda: told.append(host.pending.size_bytes))
+    for _ in range(3):
+        host.submit(nothing, UNHEARD, size_bytes=10)
+    assert await asyncio.to_thread(store.reached.wait, 10)
+
+    # The two that did not fit into the turn are among those that wait.
+    assert told == [20]
+    store.well.set()
+    await host.run(nothing)
+    assert host.turns == 4
+    assert host.pending.size_bytes == 0
     await host.close()

@@ -163,6 +163,10 @@ class ServerConnection(asyncio.Protocol):
             self._refuse(error)
         if not self._behind:
             self._work_off()
+        if len(data) >= limits.READ_GO_BYTES:
+            # The event loop would read again and again before it does anything else.
+            self._pause_reading()
+            self._loop.call_soon(self._resume_reading)
 
     def _work_off(self) -> None:
         """Take in what the client has sent, and let other clients in between.

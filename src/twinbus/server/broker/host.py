@@ -321,6 +321,9 @@ class Host:
             told(error)
         else:
             self._thread.call(partial(self._commit, outcome), told)
+            # Clients are read from while it is committed.
+            self._put_back(submissions, outcome)
+            self._tell_room()
 
     def _commit(self, outcome: TurnOutcome) -> tuple[TurnOutcome, float]:
         """Commit; adds the seconds. The loop's time has whole milliseconds only."""
@@ -405,7 +408,7 @@ class Host:
         self.namespace.undo_log.clear()
         self.next_tick_ms = outcome.next_tick_ms
         self._tell_quarantined()
-        self._put_back(submissions[len(outcome.answers) :])
+        self._put_back(submissions, outcome)
         for submission, answer in zip(submissions, outcome.answers, strict=False):
             self._answer(submission, answer)
         for want, taken in outcome.deliveries:
@@ -427,11 +430,13 @@ class Host:
         is_error = isinstance(answer, TwinbusError)
         self._tell(reply.failed if is_error else reply.done, answer)
 
-    def _put_back(self, submissions: list[Submission]) -> None:
-        """These did not fit into the turn: they come first in the next one."""
-        submissions = [each for each in submissions if not each.answered]
-        if submissions:
-            self.pending.put_back(submissions)
+    def _put_back(self, submissions: list[Submission], outcome: TurnOutcome) -> None:
+        """Those that did not fit into the turn come first in the next one."""
+        done = len(outcome.answers)
+        left = [each for each in submissions[done:] if not each.answered]
+        del submissions[done:]
+        if left:
+            self.pending.put_back(left)
             self.wake()
 
     def _tell_quarantined(self) -> None:
