@@ -524,6 +524,10 @@ class History:
             held = self.model.held(lock, self.now.steady_ms)
             assert message == (self.model.messages[lock.id] if held else None)
         latest, real = self.model.next_wait_ms(self.now)
+        if not self.store.is_remote:
+            # Other nodes may have added what ends sooner.
+            known = self.store.known_wait_ms(self.now)
+            assert latest is None or (known is not None and known <= latest)
         given = self.store.next_wait_ms(self.now)
         assert given is None or given in real
         assert latest is None or (given is not None and given <= latest)

@@ -4,8 +4,8 @@ Read `database.py` (where the database is, what it must be, its schema), `turn_l
 (what a node knows of the turns of all nodes), `pipe.py` (the connection) and
 `transaction.py` (a turn in the database), then `store.py` (the parts put together),
 `reader.py` (looks beside turns) and `watcher.py` (news between nodes, beside turns);
-`known_ends.py` saves a query in every turn. The statements are in `sql/`, and what they
-mean in `store/tables/`.
+`swept_locks.py` passes over locks that have ended. The statements are in `sql/`, and
+what they mean in `store/tables/`.
 
 The truth is in the database. A turn locks the row of its shard, so the turns of all
 nodes come one after the other. Each that changes something writes one row into the log

@@ -12,8 +12,8 @@ from typing import Self
 
 from twinbus.clock import Now
 from twinbus.store.postgres.database import Database
-from twinbus.store.postgres.known_ends import KnownEnds
 from twinbus.store.postgres.reader import PostgresReader
+from twinbus.store.postgres.swept_locks import SweptLocks
 from twinbus.store.postgres.transaction import PostgresTransaction
 from twinbus.store.reading import StoreReader
 from twinbus.store.tables.auditing import Auditing
@@ -25,7 +25,7 @@ from twinbus.store.tables.times import Times
 
 
 class PostgresStore(
-    KnownEnds, EntityRows, Sessions, Times, Auditing, OutboxRows, PostgresTransaction
+    SweptLocks, EntityRows, Sessions, Times, Auditing, OutboxRows, PostgresTransaction
 ):
     """A shard's messages in PostgreSQL; implements `base.Store`."""
 

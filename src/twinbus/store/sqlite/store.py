@@ -17,6 +17,7 @@ from twinbus.store.reading import StoreReader
 from twinbus.store.sqlite.file import SqliteFile
 from twinbus.store.sqlite.packs import Packs
 from twinbus.store.sqlite.reader import SqliteReader
+from twinbus.store.tables.known_ends import KnownEnds
 from twinbus.store.tables.outbox import OutboxRows
 from twinbus.store.tables.sessions import Sessions
 
@@ -26,7 +27,7 @@ def random_nonce(shard: int = 0) -> int:
     return shard << NONCE_RANDOM_BITS | secrets.randbits(NONCE_RANDOM_BITS)
 
 
-class SqliteStore(Packs, Sessions, OutboxRows):
+class SqliteStore(KnownEnds, Packs, Sessions, OutboxRows):
     """A namespace's messages in a SQLite file; implements `base.Store`."""
 
     @classmethod

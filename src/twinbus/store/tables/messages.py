@@ -68,6 +68,7 @@ class Messages(Rows):
             if due_ms is not None:
                 tail = (due_ms, session, origin, source, *tail)
                 scheduled.append((next_id, wall_ms, deliveries, expires_ms, *tail))
+                self._note_due(due_ms)
             elif session is None and source is None:
                 end_ms = FOREVER_MS if expires_ms is None else expires_ms
                 tail = (origin or 0, *tail)

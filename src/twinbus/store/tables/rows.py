@@ -295,6 +295,10 @@ class Rows(ABC):
         if expires_ms is not None and expires_ms <= self._passed_over_ms:
             self._passed_over_ms = expires_ms - 1
 
+    @abstractmethod
+    def _note_due(self, due_ms: int) -> None:
+        """A message is scheduled for then."""
+
     def _see(self, wall_ms: int) -> None:
         """A receive looks at the ready messages by this time."""
         if wall_ms < self._seen_wall_ms:

@@ -76,19 +76,6 @@ class Times(Rows):
         return self._changes(self._sql["forget_duplicates"], (now.steady_ms, limit))
 
     @guarded
-    def next_wait_ms(self, now: Now) -> int | None:
-        at = {
-            "after_ms": self._passed_over_ms,
-            "steady_ms": now.steady_ms,
-            "wall_ms": now.wall_ms,
-        }
-        waits = self._run(self._sql["next_waits"], at).fetchone()
-        return min((wait for wait in waits if wait is not None), default=None)
-
-    def known_wait_ms(self, now: Now) -> int | None:
-        return self.next_wait_ms(now)
-
-    @guarded
     def cut_locks(self, until_ms: int) -> None:
         for query in ("cut_locks", "cut_session_locks"):
             self._run(self._sql[query], {"until_ms": until_ms})

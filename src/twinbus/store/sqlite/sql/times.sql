@@ -47,8 +47,14 @@ WHERE due_ms = ? AND id >= ? AND id < ? LIMIT 1;
 -- name: next_waits
 -- How long until the first lock, session lock, message and schedule end.
 SELECT
-    (SELECT min(until_ms) FROM lock WHERE until_ms < 4611686018427387904) - :steady_ms,
-    (SELECT min(until_ms) FROM pack_lock) - :steady_ms,
+    (
+        SELECT min(until_ms) FROM (
+            SELECT min(until_ms) AS until_ms FROM lock
+            WHERE until_ms < 4611686018427387904
+            UNION ALL
+            SELECT min(until_ms) FROM pack_lock
+        )
+    ) - :steady_ms,
     (SELECT min(until_ms) FROM session WHERE until_ms IS NOT NULL) - :steady_ms,
     (SELECT min(expires_ms) FROM message WHERE expires_ms > :after_ms) - :wall_ms,
     (SELECT min(expires_ms) FROM scheduled WHERE expires_ms > :after_ms) - :wall_ms,
