@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from twinbus.wire.message.sections import Incoming
 
 _UINT32 = struct.Struct(">I").unpack_from
+_TWO_UINT32 = struct.Struct(">II").unpack_from
 _HEADER = b"\x00\x53\x70\xc0"
 _EMPTY_HEADER = b"\x00\x53\x70\x45"
 _PROPERTIES = b"\x00\x53\x73"
@@ -146,8 +147,8 @@ def _take_properties(message: Incoming, payload: bytes, p: int) -> int:
             message.message_id = str(payload[p + 2 : end], "utf-8")
             return end
     elif code == 0xD0:
-        end = p + 8 + _UINT32(payload, p + 4)[0]
-        count = _UINT32(payload, p + 8)[0]
+        size, count = _TWO_UINT32(payload, p + 4)
+        end = p + 8 + size
         p += 12
     else:
         return p + 4 if code == 0x45 else -1
@@ -191,8 +192,8 @@ def _skip_application_properties(payload: bytes, p: int) -> int:
         if p == end and not count:
             return end
     elif payload[p + 3] == 0xD1:
-        end = p + 8 + _UINT32(payload, p + 4)[0]
-        count = _UINT32(payload, p + 8)[0]
+        size, count = _TWO_UINT32(payload, p + 4)
+        end = p + 8 + size
         p += 12
     else:
         return -1

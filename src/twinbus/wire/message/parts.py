@@ -42,6 +42,10 @@ from twinbus.wire.types import Timestamp, UByte, UInt
 _EMPTY_PROPERTIES = b"\x00\x53\x73\x45"
 _WIDE_PROPERTIES = b"\x00\x53\x73\xd0"
 _SIZES = struct.Struct(">II")
+# Of a section whose value is wide: descriptor, constructor, size and count.
+_WIDE_START = struct.Struct(">4sII")
+# How short texts begin, by their length.
+_TEXT_STARTS = [bytes((0xA1, size)) for size in range(256)]
 
 
 class Name:
@@ -328,11 +332,11 @@ def with_message_id(bare: bytes, message_id: str) -> bytes:
     if start == _WIDE_PROPERTIES and bare[12:13] == NULL:
         # The id takes the place of a null: the rest stays as it is.
         text = message_id.encode()
-        is_short = len(text) < 256
-        field = bytes((0xA1, len(text))) + text if is_short else encode(message_id)
+        size = len(text)
+        field = _TEXT_STARTS[size] + text if size < 256 else encode(message_id)
         size, count = _SIZES.unpack_from(bare, 4)
-        sizes = _SIZES.pack(size + len(field) - 1, count)
-        return b"".join((start, sizes, field, bare[13:]))
+        begin = _WIDE_START.pack(start, size + len(field) - 1, count)
+        return begin + field + bare[13:]
     if find_section(bare, PROPERTIES) is None:
         return id_properties(message_id) + bare
     return with_properties(bare, {MESSAGE_ID: message_id})
