@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from typing import Any
 
 import pytest
 import uvloop
 
 from twinbus import limits
 from twinbus.clock import ManualClock, Now
-from twinbus.errors import Bug, StoreFault
+from twinbus.errors import Bug, StoreFault, TwinbusError
 from twinbus.server.broker.crossing.recovery import Recovery
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
@@ -282,4 +283,58 @@ async def test_clients_are_read_from_while_a_turn_is_committed(
     await host.run(nothing)
     assert host.turns == 4
     assert host.pending.size_bytes == 0
+    await host.close()
+
+
+class _WritingReply:
+    """A reply of a client that has to be written to; the first one cannot be."""
+
+    def __init__(self, host: Host, seen: list[str], name: str) -> None:
+        self._host, self._seen, self._name = host, seen, name
+        self.answered = asyncio.Event()
+
+    def done(self, result: None) -> None:
+        del result
+        self.answered.set()
+        self._seen.append(f"answer {self._name}")
+        self._host.answers.soon(self._write)
+
+    def failed(self, error: TwinbusError) -> None:
+        raise error
+
+    def _write(self) -> None:
+        self._seen.append(f"write {self._name}")
+        if self._name == "a":
+            raise ConnectionResetError
+
+
+async def test_clients_are_written_to_with_the_answers_of_a_turn() -> None:
+    host = Host(Namespace("contoso", WatchedStore.memory()), ManualClock())
+    seen: list[str] = []
+    errors: list[dict[str, Any]] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _loop, told: errors.append(told))
+    replies = [_WritingReply(host, seen, name) for name in "ab"]
+    for reply in replies:
+        host.submit(nothing, reply)
+
+    await replies[0].answered.wait()
+
+    # This goes on when the loop comes round: all of it was in one step.
+    assert seen == ["answer a", "answer b", "write a", "write b"]
+    assert [type(told["exception"]) for told in errors] == [ConnectionResetError]
+    await host.close()
+
+
+async def test_without_a_turn_clients_are_written_to_when_the_loop_comes_round() -> (
+    None
+):
+    host = Host(Namespace("contoso", WatchedStore.memory()), ManualClock())
+    seen: list[str] = []
+
+    host.answers.soon(lambda: seen.append("write"))
+
+    assert not seen
+    await asyncio.sleep(0)
+    assert seen == ["write"]
     await host.close()

@@ -307,10 +307,10 @@ class ServerConnection(asyncio.Protocol):
     # -- writing -----------------------------------------------------------------------
 
     def flush_soon(self) -> None:
-        """Write what there is when the loop comes round."""
+        """Write what there is, with all that the same turn has for the client."""
         if not self._flushing:
             self._flushing = True
-            self._loop.call_soon(self.flush)
+            self.host.answers.soon(self.flush)
 
     def flush(self) -> None:
         """Write what there is."""

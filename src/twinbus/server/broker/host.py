@@ -52,6 +52,7 @@ from twinbus.server.broker.submissions import (
     Reply,
     Submission,
     Waiting,
+    WithAnswers,
 )
 from twinbus.server.broker.turn import (
     Command,
@@ -109,6 +110,7 @@ class Host:
         # Connections and requests that have claims.
         self.claim_holders: set[ClaimHolder] = set()
         self._loop = asyncio.get_running_loop()
+        self.answers = WithAnswers(self._loop)
         self._thread = StoreThread(f"commit-{namespace.name}")
         # Those that wait for a rehearsed fault, which is all of their waiting.
         self._delayed: dict[Submission, asyncio.TimerHandle] = {}
@@ -342,13 +344,15 @@ class Host:
             return
         outcome, seconds = result
         try:
+            with self.answers:
+                self._hand_out(turn.submissions, outcome)
+            # After the answers, which wait for nothing else.
+            now = self._loop.time()
+            self.pending.note(turn.submissions, outcome, turn.started, now)
+            self.turn_seconds.observe(now - turn.started)
             self.commit_seconds.observe(seconds)
             self.load.committed(seconds)
             self.recovery.note_success(turn.work)
-            now = self._loop.time()
-            self.pending.note(turn.submissions, outcome, turn.started, now)
-            self._hand_out(turn.submissions, outcome)
-            self.turn_seconds.observe(self._loop.time() - turn.started)
         finally:
             self._over()
 

@@ -8,7 +8,7 @@ a while after each of them. Those of one client stay in their order.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from twinbus import limits
@@ -184,6 +184,39 @@ def in_fair_order(waiting: Sequence[Submission]) -> list[Submission]:
             rounds.append([])
         rounds[place].append(submission)
     return [submission for each in rounds for submission in each]
+
+
+class WithAnswers:
+    """Calls that go out with the answers of a turn, which are given inside of it.
+
+    A client is written to once for all that a turn has for it, and at once: to wait
+    until the loop comes round would add to the time that every command takes.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        # None while no turn is handed out.
+        self._calls: list[Callable[[], object]] | None = None
+
+    def soon(self, call: Callable[[], object]) -> None:
+        """Call with the answers of the turn, or when the loop comes round."""
+        if self._calls is None:
+            self._loop.call_soon(call)
+        else:
+            self._calls.append(call)
+
+    def __enter__(self) -> None:
+        self._calls = []
+
+    def __exit__(self, *_: object) -> None:
+        calls, self._calls = self._calls or (), None
+        for call in calls:
+            try:
+                call()
+            except Exception as error:  # noqa: BLE001
+                # As the loop does, which would have called it.
+                told = {"message": f"{call} failed", "exception": error}
+                self._loop.call_exception_handler(told)
 
 
 class Awaited(Generic[T]):
