@@ -33,6 +33,8 @@ TARGETS = set(" ".join(re.findall(r"^\.PHONY:(.*)", MAKEFILE, re.MULTILINE)).spl
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # How the pages write that a path is the one of the project.
 OWN = (".", "/path/to/twinbus")
+# What `make wheel` builds.
+WHEEL = "dist/*.whl"
 # Where a line has a text beside it.
 BESIDE = re.compile(r" {2,}.*")
 MAKE_IN_A_SENTENCE = re.compile(r"`(make [^`]+)`")
@@ -106,7 +108,9 @@ def check_package(word: str) -> None:
     """The package is this one or installed here, and has the extras that are named."""
     name, _, rest = word.partition("[")
     extras = set(rest.removesuffix("]").split(",")) - {""}
-    if name in OWN:
+    if word == WHEEL:
+        assert f"mv build/wheel/dist {WHEEL.partition('/')[0]}\n" in MAKEFILE
+    elif name in OWN:
         assert extras <= set(PROJECT["optional-dependencies"])
     else:
         assert extras <= set(metadata(name).get_all("Provides-Extra") or ())
