@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 from bench.target import QUEUE, Target
-from bench.task_worker import BATCH, WAIT_SECONDS, Content, share
+from bench.task_worker import BATCH, WAIT_SECONDS, Content, Make, share
 from twinbus.client.connection import Connection
 from twinbus.wire.message.sections import MESSAGE_ID, encode_message
-
-
-def _encode(content: Content) -> bytes:
-    return encode_message(content.body, {MESSAGE_ID: content.message_id})
 
 
 class OurClient:
@@ -33,20 +30,24 @@ class OurClient:
         del tasks
         await self._sender.open()
 
-    async def send(self, contents: Sequence[Content], size: int, tasks: int) -> None:
-        """Send so many messages a call, each call awaited, in so many tasks."""
-        parts = share(contents, tasks)
-        await asyncio.gather(*(self._send(part, size) for part in parts))
+    def message(self, content: Content) -> bytes:
+        """An encoded message."""
+        return encode_message(content.body, {MESSAGE_ID: content.message_id})
 
-    async def _send(self, contents: Sequence[Content], size: int) -> None:
+    async def send(
+        self, given: Sequence[Any], make: Make, size: int, tasks: int
+    ) -> None:
+        """Send so many messages a call, each call awaited, in so many tasks."""
+        parts = share(given, tasks)
+        await asyncio.gather(*(self._send(part, make, size) for part in parts))
+
+    async def _send(self, given: Sequence[Any], make: Make, size: int) -> None:
         if size == 1:
-            for content in contents:
-                await self._sender.send(_encode(content))
+            for each in given:
+                await self._sender.send(make(each))
             return
-        for at in range(0, len(contents), size):
-            await self._sender.send(
-                [_encode(each) for each in contents[at : at + size]]
-            )
+        for at in range(0, len(given), size):
+            await self._sender.send([make(each) for each in given[at : at + size]])
 
     async def receive(self, count: int) -> None:
         """Receive in chunks and complete all of them."""

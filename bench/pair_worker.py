@@ -13,7 +13,7 @@ queue of the same primary. Reads one command per line and answers each with JSON
         ("light"), or dicts ("dict")
 
 To compare, messages are made before the clock runs, with ids or without (pairing gives
-those one each); to send, making them counts. Run as
+those one each); to send, making them counts, unless `"made": true` is said. Run as
 `python -m bench.pair_worker PRIMARY SECONDARY`.
 """
 
@@ -31,7 +31,14 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 from bench.target import QUEUE, Target
-from bench.task_worker import Content, contents, share
+from bench.task_worker import (
+    Content,
+    Make,
+    contents,
+    prepared,
+    send_made,
+    share,
+)
 from twinbus.aio import MessagingFactory, SendAvailabilityPairedNamespaceOptions
 from twinbus.aio import ServiceBusMessage as LightMessage
 
@@ -94,16 +101,23 @@ class PairWorker:
         return took
 
     async def send(
-        self, count: int, size: int, tasks: int, kind: str = "official"
+        self,
+        count: int,
+        size: int,
+        tasks: int,
+        kind: str = "official",
+        made: bool = False,
     ) -> dict[str, float]:
         """The rate of the paired one, with the making of messages."""
-        make = _KINDS[kind]
-        given = contents(count)
+        make: Make = _KINDS[kind]
+        given: list[Any] = contents(count)
+        if made:
+            given, make = prepared(given, make)
         gc.collect()
         started, worked = time.perf_counter(), time.process_time()
         sender = self._senders["paired"]
         parts = share(given, tasks)
-        await asyncio.gather(*(_send_made(sender, part, size, make) for part in parts))
+        await asyncio.gather(*(send_made(sender, part, size, make) for part in parts))
         return {
             "seconds": time.perf_counter() - started,
             "cpu_seconds": time.process_time() - worked,
@@ -127,20 +141,6 @@ async def _send(
             await sender.send_messages(list(part[at : at + size]))
 
     await asyncio.gather(*(run(part) for part in share(messages, tasks)))
-
-
-async def _send_made(
-    sender: Any, part: Sequence[Content], size: int, make: Callable[[Content], Any]
-) -> None:
-    if size == 1:
-        for content in part:
-            await sender.send_messages(make(content))
-        return
-    for at in range(0, len(part), size):
-        batch = await sender.create_message_batch()
-        for content in part[at : at + size]:
-            batch.add_message(make(content))
-        await sender.send_messages(batch)
 
 
 def main() -> None:

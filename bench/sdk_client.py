@@ -16,11 +16,14 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 
 from bench.target import QUEUE, Target
-from bench.task_worker import BATCH, WAIT_SECONDS, Content, share
-
-
-def _message(content: Content) -> ServiceBusMessage:
-    return ServiceBusMessage(content.body, message_id=content.message_id)
+from bench.task_worker import (
+    BATCH,
+    WAIT_SECONDS,
+    Content,
+    Make,
+    send_made,
+    share,
+)
 
 
 class SdkClient:
@@ -40,10 +43,17 @@ class SdkClient:
             await sender.__aenter__()
             self._senders.append(sender)
 
-    async def send(self, contents: Sequence[Content], size: int, tasks: int) -> None:
+    def message(self, content: Content) -> ServiceBusMessage:
+        """A message of its own class."""
+        return ServiceBusMessage(content.body, message_id=content.message_id)
+
+    async def send(
+        self, given: Sequence[Any], make: Make, size: int, tasks: int
+    ) -> None:
         """Send so many messages a call, each call awaited, in so many tasks."""
-        parts = zip(self._senders, share(contents, tasks), strict=False)
-        await asyncio.gather(*(_send(sender, part, size) for sender, part in parts))
+        parts = zip(self._senders, share(given, tasks), strict=False)
+        sends = [send_made(sender, part, size, make) for sender, part in parts]
+        await asyncio.gather(*sends)
 
     async def receive(self, count: int) -> None:
         """Receive in chunks and complete every message."""
@@ -62,15 +72,3 @@ class SdkClient:
             await sender.close()
         await self._receiver.close()
         await self._client.close()
-
-
-async def _send(sender: Any, contents: Sequence[Content], size: int) -> None:
-    if size == 1:
-        for content in contents:
-            await sender.send_messages(_message(content))
-        return
-    for at in range(0, len(contents), size):
-        batch = await sender.create_message_batch()
-        for content in contents[at : at + size]:
-            batch.add_message(_message(content))
-        await sender.send_messages(batch)
