@@ -7,11 +7,11 @@ turns are short and many, and the figure of a round is the median over all of it
 its spread is that of the rounds.
 
 Rates are told beside the official client's, against the same server process, and with
-the making of messages. A `ServiceBusMessage` of the official client takes longer to make
-than to send, and both clients make one; with messages that are made (`made_`) the
+the making of messages. A `ServiceBusMessage` of the official client takes longer to
+make than to send, and both clients make one; with messages that are made (`made_`) the
 senders alone are compared. The paired sender is also given dicts (`dict_`) and messages
-of our own class (`light_`), which are cheap to make; beside those stands the rate of the
-official client with messages of its own.
+of our own class (`light_`), which are cheap to make; beside those stands the rate of
+the official client with messages of its own.
 """
 
 from __future__ import annotations

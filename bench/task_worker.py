@@ -7,7 +7,8 @@ Reads one command per line and answers each with one line of JSON:
 
 gives `{"seconds": S, "cpu_seconds": C}`. The clock runs from bodies and ids in memory
 until the last message is accepted or completed, so what a client does to build messages
-counts, and log-in does not. With `"made": true` it runs from messages that are made. Run as `python -m bench.task_worker KIND TARGET`.
+counts, and log-in does not. With `"made": true` it runs from messages that are made.
+Run as `python -m bench.task_worker KIND TARGET`.
 """
 
 from __future__ import annotations

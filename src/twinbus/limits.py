@@ -440,6 +440,8 @@ FILTER_STEPS_PER_ROW = 64
 # container also a page that the commit writes.
 ROWS_OF_PUT = 2
 ROWS_OF_FIRST_PUT = 5
+# A copy that is written together with others for the same subscription.
+ROWS_OF_COPY = 1
 # A message that a topic has kept whole is searched for, read and removed again.
 ROWS_OF_POSTPONED = 3
 # Those of a topic are copied in groups: with one statement for all copies that a

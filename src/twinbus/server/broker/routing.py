@@ -29,6 +29,7 @@ from twinbus.server.broker.crossing.parcels import (
 )
 from twinbus.server.broker.directory.entities import Entities
 from twinbus.server.broker.directory.entity import Entity
+from twinbus.server.broker.fan_out import Copied, Cursor, cursor_of, keep_cursor
 from twinbus.server.broker.letter import Letter, LetterView, error_text, with_marks
 from twinbus.server.broker.turn import Turn
 from twinbus.server.broker.undo import UndoLog
@@ -77,11 +78,6 @@ def fragment_key(entity: Entity, message: Incoming) -> str | None:
     return duplicate_key(message.message_id)
 
 
-def _cursor_name(topic: Entity) -> str:
-    """The setting with the message and the subscription that `fan_out` has reached."""
-    return f"fan-out {topic.id}"
-
-
 def _is_over(topic: Entity, turn: Turn) -> bool:
     """Whether the copies of a message should wait for another turn."""
     if turn.left > 0:
@@ -90,6 +86,10 @@ def _is_over(topic: Entity, turn: Turn) -> bool:
     below = topic.subscriptions.values()
     is_small = len(below) <= most and sum(len(each.rules) for each in below) <= most
     return not is_small or turn.left <= -limits.SMALL_TOPIC_WORK_MAX
+
+
+def _in_order(topic: Entity) -> list[Entity]:
+    return sorted(topic.subscriptions.values(), key=lambda each: each.id)
 
 
 class Router:
@@ -234,7 +234,9 @@ class Router:
         expires_ms = expiry(turn.now.wall_ms, letter.ttl_ms, entity.ttl_ms)
         record = letter.record(session, expires_ms)
         is_first = entity.id not in turn.ready
-        turn.left -= limits.ROWS_OF_FIRST_PUT if is_first else limits.ROWS_OF_PUT
+        is_gathered = entity.topic is not None and self._gathered is not None
+        rows = limits.ROWS_OF_COPY if is_gathered else limits.ROWS_OF_PUT
+        turn.left -= limits.ROWS_OF_FIRST_PUT if is_first else rows
         turn.ready.add(entity.id)
         if entity.topic is not None:
             if entity.topic.id in turn.topic_bytes:
@@ -468,23 +470,18 @@ class Router:
         last = self._copy(topic, letter, turn, hops)
         if last is not None:
             kept = self._postpone(topic, letter, turn)
-            self._store.put_setting(_cursor_name(topic), f"{kept} {last}")
+            keep_cursor(self._store, topic, Cursor(kept, last, kept))
         return sequence
 
-    def _copy(
-        self, topic: Entity, letter: Letter, turn: Turn, hops: int, after: int = 0
-    ) -> int | None:
-        """Copy a letter to the subscriptions with an id above `after`.
+    def _copy(self, topic: Entity, letter: Letter, turn: Turn, hops: int) -> int | None:
+        """Copy a letter to the subscriptions.
 
         Returns the last one that has its copy, if there are others and the turn is
         full.
         """
         assert letter.origin is not None
         view = LetterView(letter, letter.origin, turn.now.wall_ms)
-        waiting = sorted(
-            (each for each in topic.subscriptions.values() if each.id > after),
-            key=lambda each: each.id,
-        )
+        waiting = _in_order(topic)
         for place, subscription in enumerate(waiting, start=1):
             for copy in self._copies(subscription, letter, view, turn):
                 self.put(subscription, copy, turn, hops)
@@ -524,25 +521,37 @@ class Router:
 
     def _fan_out(self, topic: Entity, waiting: Sequence[Stored], turn: Turn) -> int:
         """Returns the id of the last message that has all or some of its copies."""
-        done: list[int] = []
-        # Only the first one can have some of its copies already.
-        cursor = (self._store.setting(_cursor_name(topic)) or "0 0").split()
-        for stored in waiting:
-            self._copied = stored.deliveries
-            turn.left -= limits.ROWS_OF_POSTPONED
-            letter = Letter.stored(stored, turn.now.wall_ms)
-            letter.origin = stored.origin or topic.number_base | stored.sequence
-            after = int(cursor[1]) if int(cursor[0]) == stored.sequence else 0
-            last = self._copy(topic, letter, turn, 0, after)
-            if last is not None:
-                place = f"{stored.sequence} {last}"
-                self._store.put_setting(_cursor_name(topic), place)
-                break
-            done.append(stored.id)
-            if turn.is_full:
-                break
-        self._store.remove(done)
-        return stored.id
+        cursor = cursor_of(self._store, topic)
+        # Those that have some of their copies come before the others.
+        begun = [each for each in waiting if each.sequence <= cursor.last]
+        group = begun or waiting
+        last = group[-1]
+        if not begun:
+            cursor = Cursor(last.sequence)
+        # One of them alone, after an error: its cursor would be wrong for the others.
+        is_whole = last.sequence == cursor.last
+        copied = [self._on_its_way(topic, stored, turn) for stored in group]
+        for subscription in _in_order(topic):
+            for each in cursor.left_of(copied, subscription.id):
+                if is_whole and _is_over(topic, turn):
+                    keep_cursor(self._store, topic, cursor)
+                    return last.id
+                self._copied = each.count
+                letter = each.letter
+                for copy in self._copies(subscription, letter, each.view, turn):
+                    self.put(subscription, copy, turn, 0)
+                each.count = self._copied
+                if is_whole:
+                    cursor.reach(subscription.id, each.number)
+        self._store.remove([stored.id for stored in group])
+        return last.id
+
+    @staticmethod
+    def _on_its_way(topic: Entity, stored: Stored, turn: Turn) -> Copied:
+        turn.left -= limits.ROWS_OF_POSTPONED
+        letter = Letter.stored(stored, turn.now.wall_ms)
+        letter.origin = stored.origin or topic.number_base | stored.sequence
+        return Copied(stored.sequence, letter, turn.now.wall_ms, stored.deliveries)
 
     def _copies(
         self, subscription: Entity, letter: Letter, view: LetterView, turn: Turn
