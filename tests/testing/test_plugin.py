@@ -248,6 +248,20 @@ def test_a_reset_leaves_the_entities_of_the_start() -> None:
         assert count(namespace, "q") == 1
 
 
+def test_entities_may_be_given_by_their_names() -> None:
+    subscriptions = {"s": {"lock_duration": dt.timedelta(seconds=7)}, "z": {}}
+    topics = {"t": {"subscriptions": subscriptions}}
+    with serve_namespace({"queues": {"q": {}}, "topics": topics}) as namespace:
+        namespace.create_topic("u", subscriptions={"v": {}})
+
+        with namespace.admin_client() as admin:
+            assert [queue.name for queue in admin.list_queues()] == ["q"]
+            found = {each.name: each for each in admin.list_subscriptions("t")}
+            assert set(found) == {"s", "z"}
+            assert found["s"].lock_duration == dt.timedelta(seconds=7)
+            assert [each.name for each in admin.list_subscriptions("u")] == ["v"]
+
+
 def test_entities_are_refused_as_in_a_file() -> None:
     with serve_namespace() as namespace:
         namespace.create_queue("q")

@@ -52,7 +52,8 @@ NAME = "testing"
 HOST = "localhost"
 
 # What a namespace has at the start: a file for `--config`, or the content of one
-# namespace in it, where a plain name stands for an entity without settings.
+# namespace in it, where a plain name stands for an entity without settings, and
+# entities may also be given by their names.
 Entities = Mapping[str, Any] | Path
 
 # The names of such settings. What a namespace is called is said elsewhere.
@@ -176,8 +177,7 @@ class ServedNamespace:
         self.run(
             lambda names, turn: names.entities.create(description, turn.now.wall_ms)
         )
-        for subscription in settings.get("subscriptions", ()):
-            given = _entity(subscription)
+        for given in _entities(settings.get("subscriptions", ())):
             self.create_subscription(name, given.pop("name"), **given)
         return name
 
@@ -330,14 +330,17 @@ def config_text(entities: Mapping[str, Any], name: str = NAME) -> str:
     """A configuration file with these entities."""
     plain = {**entities, "name": name}
     for kind in ("queues", "topics"):
-        plain[kind] = [_entity(each) for each in entities.get(kind, ())]
+        plain[kind] = _entities(entities.get(kind, ()))
     for topic in plain["topics"]:
-        topic["subscriptions"] = list(map(_entity, topic.get("subscriptions", ())))
+        topic["subscriptions"] = _entities(topic.get("subscriptions", ()))
     return json.dumps({"namespaces": [plain]}, default=_plain)
 
 
-def _entity(given: str | Mapping[str, Any]) -> dict[str, Any]:
-    return {"name": given} if isinstance(given, str) else dict(given)
+def _entities(given: Any) -> list[dict[str, Any]]:
+    """A list of names and descriptions, or descriptions by their names."""
+    if isinstance(given, Mapping):
+        return [{"name": name, **settings} for name, settings in given.items()]
+    return [{"name": each} if isinstance(each, str) else dict(each) for each in given]
 
 
 def _plain(value: Any) -> Any:
