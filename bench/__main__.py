@@ -1,4 +1,4 @@
-"""Measure: `python -m bench [--only server] [--quick] [--no-peers]`.
+"""Measure: `python -m bench [--only server] [--deep N] [--quick] [--no-peers]`.
 
 Runs the workloads, prints a table and writes one flat JSON object. Owns the list of
 workloads; each is a function that adds figures to the results.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -34,6 +35,7 @@ from bench.throttling import throttling
 from bench.throughput import throughput
 from bench.topics import topics
 
+DEPTH_MIN, DEPTH_MAX = 10_000, 10_000_000
 LATEST = Path(__file__).resolve().parent / "latest.json"
 
 Workload = Callable[[Plan, Results], None]
@@ -70,7 +72,18 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--folder", type=Path, help="where data goes: the disk that is measured"
     )
+    parser.add_argument(
+        "--deep", type=_depth, help=f"messages of the deep queue, {DEPTH_MAX} at most"
+    )
     return parser.parse_args()
+
+
+def _depth(text: str) -> int:
+    """No less than a round receives, and no more than the queue can hold."""
+    count = int(text)
+    if not DEPTH_MIN <= count <= DEPTH_MAX:
+        raise argparse.ArgumentTypeError(f"it is from {DEPTH_MIN} to {DEPTH_MAX}")
+    return count
 
 
 def main() -> None:
@@ -82,6 +95,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="twinbus-bench-", dir=given.folder) as name:
         folder, peers = Path(name), not given.no_peers
         plan = Plan.quick(folder, peers) if given.quick else Plan(folder, peers)
+        if given.deep:
+            plan = replace(plan, deep=given.deep)
         results.facts |= {"rounds": plan.rounds, "messages_per_round": plan.messages}
         for each in names:
             for workload in WORKLOADS[each]:

@@ -25,8 +25,8 @@ from twinbus.core.sas import format_connection_string, parse_connection_string
 _ANSWER_SECONDS_MAX = 1800.0
 _STOP_SECONDS_MAX = 30.0
 NAMESPACE = "contoso"
-# A million messages of 1 KiB are more than a queue takes by default.
-_SIZE_MB = 5120
+# Ten million messages of 1 KiB fit; a queue takes less than one million by default.
+_SIZE_MB = 16 * 1024
 
 
 class Child:

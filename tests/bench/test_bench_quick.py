@@ -129,10 +129,10 @@ PEERED = {
 }
 
 
-def quick(workload: str, folder: Path) -> tuple[dict[str, Any], str]:
+def quick(workload: str, folder: Path, *options: str) -> tuple[dict[str, Any], str]:
     """Run a workload; returns its figures and what it printed."""
     file = folder / "results.json"
-    command = [sys.executable, "-m", "bench", "--quick", "--no-peers"]
+    command = [sys.executable, "-m", "bench", "--quick", "--no-peers", *options]
     command += ["--only", workload, "--json", str(file), "--folder", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
@@ -166,6 +166,23 @@ def test_every_workload_of_ours_runs(workload: str, tmp_path: Path) -> None:
         # A peer that was not there is named, and so are the figures without it.
         assert results[beside] is None
         assert "missing_rabbitmq" in results
+
+
+@pytest.mark.campaign
+def test_depth_of_the_deep_queue_can_be_given(tmp_path: Path) -> None:
+    results, _ = quick("server", tmp_path, "--deep", "10000")
+
+    assert results["deep_messages"] == 10_000
+
+
+@pytest.mark.parametrize("depth", ["9999", "10000001", "many"])
+def test_depth_that_cannot_be_measured_is_refused(depth: str) -> None:
+    command = [sys.executable, "-m", "bench", "--deep", depth]
+
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
+
+    assert done.returncode == 2
+    assert "argument --deep" in done.stderr.decode()
 
 
 @pytest.mark.campaign
