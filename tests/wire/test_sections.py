@@ -164,6 +164,34 @@ def test_a_batch_is_taken_apart() -> None:
     assert sections.split_batch(payload) == inner
 
 
+def test_a_batch_may_have_a_footer_and_wide_descriptors() -> None:
+    inner = [BODY, bytes(300), b""]
+    wide = b"\x00\x80" + bytes(7) + b"\x75\xa0\x02ab"
+    footer = section(sections.FOOTER, {Symbol("a"): 1})
+    payload = b"".join(section(sections.DATA, each) for each in inner) + wide + footer
+
+    assert sections.split_batch(payload) == [*inner, b"ab"]
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        section(sections.DATA, BODY)[:-1],
+        section(sections.DATA, bytes(300))[:-1],
+        section(sections.DATA, bytes(300))[:6],
+        section(sections.DATA, BODY) + b"\x00",
+        section(sections.DATA, BODY) + section(sections.VALUE, 1),
+        section(sections.VALUE, 1) + section(sections.DATA, BODY),
+        section(sections.SEQUENCE, [1]),
+        PROPERTIES + PROPERTIES + section(sections.DATA, BODY),
+        PROPERTIES + section(sections.DATA, BODY) + PROPERTIES,
+    ],
+)
+def test_a_batch_that_is_no_batch_is_refused(payload: bytes) -> None:
+    with pytest.raises(DecodeError):
+        sections.split_batch(payload)
+
+
 def test_a_batch_has_a_bounded_number_of_messages() -> None:
     payload = section(sections.DATA, b"") * (limits.BATCH_MESSAGES_MAX + 1)
 

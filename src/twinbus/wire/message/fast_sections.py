@@ -2,6 +2,7 @@
 
 Fast path for common encodings: `fast_parse` finds exactly what `sections.parse` would,
 or returns False and raises nothing; then `sections.parse` does validation and errors.
+`fast_split` does the same for the messages of a batch.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ _EMPTY_HEADER = b"\x00\x53\x70\x45"
 _PROPERTIES = b"\x00\x53\x73"
 _APPLICATION_PROPERTIES = b"\x00\x53\x74"
 _DATA = b"\x00\x53\x75"
+_DATA_8 = _DATA + b"\xa0"
+_DATA_32 = _DATA + b"\xb0"
 # Some clients write annotations and a footer that have nothing in them.
 _EMPTY_MAP_8 = b"\xc1\x01\x00"
 _EMPTY_MAP_32 = b"\xd1\x00\x00\x00\x04\x00\x00\x00\x00"
@@ -120,6 +123,27 @@ def fast_parse(message: Incoming, payload: bytes) -> bool:
         return False
     message.bare = payload[bare_from:]
     return True
+
+
+def fast_split(payload: bytes, p: int) -> list[bytes] | None:
+    """The contents of data sections from `p` to the end; None if there is more."""
+    contents: list[bytes] = []
+    size = len(payload)
+    try:
+        while p < size:
+            kind = payload[p : p + 4]
+            if kind == _DATA_32:
+                start = p + 8
+                p = start + _UINT32(payload, p + 4)[0]
+            elif kind == _DATA_8:
+                start = p + 5
+                p = start + payload[p + 4]
+            else:
+                return None
+            contents.append(payload[start:p])
+    except (IndexError, struct.error):
+        return None
+    return contents if p == size else None
 
 
 def _skip_empty_annotations(payload: bytes, p: int) -> int:

@@ -24,7 +24,7 @@ from twinbus import limits
 from twinbus.errors import DecodeError, InvalidField, MessageTooLarge
 from twinbus.wire.codec import decode, encode, skip
 from twinbus.wire.message import names
-from twinbus.wire.message.fast_sections import fast_parse, read_header
+from twinbus.wire.message.fast_sections import fast_parse, fast_split, read_header
 from twinbus.wire.message.writing import section
 from twinbus.wire.types import Symbol, Timestamp, UInt, ULong
 
@@ -388,17 +388,33 @@ def partition_key_of(head: bytes) -> str | None:
 
 def split_batch(payload: bytes) -> list[bytes]:
     """The messages inside a batch envelope, as encoded."""
-    inner: list[bytes] = []
-    for code, _begin, start, _end in find_sections(payload):
-        if code == DATA:
-            inner.append(decode(payload, start)[0])
-        elif code in (SEQUENCE, VALUE):
-            raise DecodeError("A batch holds data sections only.")
+    first = _first_body(payload)
+    # The checks of the sections before the messages.
+    find_sections(payload[:first])
+    inner = fast_split(payload, first)
+    if inner is None:
+        inner = []
+        for code, _begin, start, _end in find_sections(payload):
+            if code == DATA:
+                inner.append(decode(payload, start)[0])
+            elif code in (SEQUENCE, VALUE):
+                raise DecodeError("A batch holds data sections only.")
     if len(inner) > limits.BATCH_MESSAGES_MAX:
         raise InvalidField(
             f"A batch holds at most {limits.BATCH_MESSAGES_MAX} messages."
         )
     return inner
+
+
+def _first_body(payload: bytes) -> int:
+    """Where the body of a message begins; its end if it has none."""
+    position = 0
+    while position < len(payload):
+        code, _start, end = _bounds(payload, position)
+        if DATA <= code <= VALUE:
+            break
+        position = end
+    return position
 
 
 # -- reading the bare message ----------------------------------------------------------
