@@ -662,8 +662,9 @@ CLIENT_TIMEOUT_SECONDS = 30.0
 # Deadlines of sends on one link that pass one shortly after the other are seen to
 # together: one of them may be late by this much.
 CLIENT_LOOK_SECONDS_MIN = 0.01
-# So much is written at once; less waits until the loop comes round.
-CLIENT_WRITE_BYTES = 64 * 1024
+# So much is written at once, so that the server works while more messages are made;
+# less waits until the loop comes round.
+CLIENT_WRITE_BYTES = 32 * 1024
 # A drain is answered at once by a server that lives.
 CLIENT_DRAIN_SECONDS = 5.0
 # Lifetime of tokens that are made from a key, as the SDKs do.

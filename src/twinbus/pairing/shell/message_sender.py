@@ -75,6 +75,8 @@ class MessageSender:
             route = await self._begin(timeout, kwargs)
         self._factory.check_open()
         payloads = payloads_of(message, isinstance(route, PairedRoute))
+        # Freed now, its memory is still in the processor's cache.
+        del message
         if not payloads:
             return
         try:
