@@ -83,7 +83,7 @@ GOALS = {
     "paired_send_dict_batches_vs_sdk": Goal(5),
     "paired_send_light_batches_vs_sdk": Goal(5),
     "paired_send_light_single_vs_sdk": Goal(5),
-    "paired_send_single_vs_sdk": Goal(3),
+    "paired_send_single_vs_sdk": Goal(5),
     "syphon_vs_shovel": Goal(2),
     "syphon_two_tasks_vs_one_far": Goal(1.5),
     "report_growth_vs_linear": Goal(1.2, at_most=True),

@@ -20,7 +20,7 @@ class Plan:
     shallow: int = 10_000
     deep: int = 1_000_000
     deep_messages: int = 8_000
-    sdk_messages: int = 2_000
+    sdk_messages: int = 6_000
     client_messages: int = 20_000
     tasks_max: int = 64
     # Of each part of a comparison, and the parts of a round: many short turns, so that
