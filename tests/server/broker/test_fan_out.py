@@ -16,7 +16,7 @@ from twinbus.core.entity import (
 from twinbus.core.filters import SqlFilter
 from twinbus.core.rule import RuleDescription
 from twinbus.server.broker.commands import Send
-from twinbus.server.broker.letter import Letter
+from twinbus.server.broker.sending.letter import Letter
 from twinbus.server.broker.turn import Turn, Work, run
 from twinbus.store.base import TRANSFER_DEAD_LETTER, Record, Stored
 from twinbus.wire.message import sections

@@ -22,7 +22,7 @@ from twinbus.server.amqp.sessions import SessionWait
 from twinbus.server.broker.commands import MessageWant, SharedCredit, TakenMessages
 from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.load.admission import would_deny
-from twinbus.server.broker.routing import fragment_key
+from twinbus.server.broker.sending.naming import fragment_key
 from twinbus.store.base import Lock, shard_of_nonce
 from twinbus.wire.events import Delivered, Disposed, Unsettled
 from twinbus.wire.link import Link

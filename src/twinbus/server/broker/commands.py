@@ -22,7 +22,7 @@ from twinbus.errors import (
     TwinbusError,
 )
 from twinbus.server.broker.directory.entity import Entity
-from twinbus.server.broker.letter import error_text
+from twinbus.server.broker.sending.letter import error_text
 from twinbus.server.broker.turn import Room, Turn, answerable
 from twinbus.store.base import Lock, SessionGrant, Stored
 from twinbus.wire.message.sections import Incoming

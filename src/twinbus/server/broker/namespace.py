@@ -13,8 +13,6 @@ sessions, deleted entities, changed rules) it adds to the `Turn` that it is give
 from __future__ import annotations
 
 import logging
-import os
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -28,12 +26,10 @@ from twinbus.core.sas import Secret
 from twinbus.errors import (
     BusyError,
     CallerError,
-    EntityDisabled,
     InvalidField,
     LockLost,
     MessageTooLarge,
     PeerError,
-    QuotaExceeded,
     StorageFull,
     StoreFault,
 )
@@ -45,9 +41,15 @@ from twinbus.server.broker.directory.entities import Entities
 from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.directory.shards import Shards
 from twinbus.server.broker.faults import Faults
-from twinbus.server.broker.letter import Letter, error_text
 from twinbus.server.broker.load.throttle import Bucket
-from twinbus.server.broker.routing import Router, expiry
+from twinbus.server.broker.sending.checking import (
+    check_each,
+    check_open,
+    quota_exceeded,
+)
+from twinbus.server.broker.sending.letter import Letter, error_text
+from twinbus.server.broker.sending.naming import RandomIds, give_ids
+from twinbus.server.broker.sending.routing import Router, expiry
 from twinbus.server.broker.tick import Ticker
 from twinbus.server.broker.turn import Turn
 from twinbus.server.broker.undo import TurnPart, UndoLog
@@ -121,7 +123,7 @@ class Namespace:
         self._bucket = Bucket(rate) if rate is not None else None
         if self.shard:
             self._bucket = self.shards[0]._bucket
-        self._new_id = new_id or _random_ids().__next__
+        self._new_id = new_id or RandomIds()
         self.shards.add(self)
 
     def part(self) -> TurnPart:
@@ -211,7 +213,7 @@ class Namespace:
             return [self._send_or_ping(entity, m, turn) for m in messages]
         entity.count("received", len(messages), self.undo_log)
         self.store.touch(entity.id, turn.now)
-        self._name(messages)
+        self.give_ids(messages)
         if self._is_plain(entity, messages):
             return self._append(entity, messages, turn)
         if entity.kind == "topic":
@@ -269,42 +271,10 @@ class Namespace:
         """
         if self.faults is not None:
             self.faults.check_send(entity.key, messages)
-        if not entity.description.status.can_send:
-            raise EntityDisabled(
-                f"'{entity.name}' is disabled for sending "
-                f"({entity.description.status.value})."
-            )
-        size = more_bytes
-        bytes_max = entity.message_bytes_max
-        with_session = entity.requires_session
-        for message in messages:
-            message_bytes = len(message.bare)
-            size += message_bytes
-            if message_bytes > bytes_max:
-                raise MessageTooLarge(
-                    f"The message has {message_bytes} bytes; '{entity.name}' takes "
-                    f"at most {bytes_max}."
-                )
-            message_id = message.message_id
-            if (
-                type(message_id) is not str
-                or len(message_id) > limits.MESSAGE_ID_CHARS_MAX
-                or message.session_id is not None
-                or message.partition_key is not None
-                or message.scheduled_ms is not None
-            ):
-                _check_fields(message)
-            if with_session and message.session_id is None:
-                raise CallerError(
-                    f"'{entity.name}' requires sessions: set a session id on the "
-                    "message."
-                )
+        check_open(entity)
+        size = more_bytes + check_each(entity, messages)
         if self.router.is_full(entity, size, turn):
-            raise QuotaExceeded(
-                f"'{entity.name}' has reached its maximum size of "
-                f"{entity.size_bytes_max >> 20} MB. Receive messages, or raise "
-                "max_size_in_megabytes."
-            )
+            raise quota_exceeded(entity)
 
     def post(
         self, source_key: str, entity: Entity, messages: Sequence[Incoming], turn: Turn
@@ -328,7 +298,7 @@ class Namespace:
 
     def _letters(self, messages: Sequence[Incoming]) -> Iterator[Letter]:
         """Messages as letters, without pings: those are answered, and never kept."""
-        self._name(messages)
+        self.give_ids(messages)
         for message in messages:
             if message.content_type != PING_CONTENT_TYPE:
                 yield Letter.incoming(message)
@@ -338,12 +308,9 @@ class Namespace:
         given = (self.faults, entity.bucket, self._bucket)
         return any(each is not None for each in given)
 
-    def _name(self, messages: Sequence[Incoming]) -> None:
-        """Give an id to messages that came without."""
-        for message in messages:
-            if message.message_id is None:
-                message.message_id = self._new_id()
-                message.bare = parts.with_message_id(message.bare, message.message_id)
+    def give_ids(self, messages: Sequence[Incoming]) -> None:
+        """Give an id to messages that came without; from any thread."""
+        give_ids(messages, self._new_id)
 
     @staticmethod
     def _is_plain(entity: Entity, messages: Sequence[Incoming]) -> bool:
@@ -556,39 +523,3 @@ class Namespace:
 
     def _entity_of(self, id: int) -> Entity | None:
         return self.entities.of_container(container_of(id))
-
-
-def _random_ids() -> Iterator[str]:
-    """Ids of messages, from random bytes that are asked for together."""
-    while True:
-        text = os.urandom(16 * limits.RANDOM_IDS).hex()
-        for start in range(0, len(text), 32):
-            yield text[start : start + 32]
-
-
-def _check_fields(message: Incoming) -> None:
-    """Refuse ids that are too long, and keys that contradict each other."""
-    message_id = message.message_id
-    if isinstance(message_id, str | bytes):
-        if len(message_id) > limits.MESSAGE_ID_CHARS_MAX:
-            raise InvalidField(
-                f"A message id has at most {limits.MESSAGE_ID_CHARS_MAX} characters."
-            )
-    elif message_id is not None and not isinstance(message_id, int | uuid.UUID):
-        raise InvalidField("A message id is text, a number, a uuid or bytes.")
-    session_id = message.session_id
-    if session_id is not None and len(session_id) > limits.SESSION_ID_CHARS_MAX:
-        raise InvalidField(
-            f"A session id has at most {limits.SESSION_ID_CHARS_MAX} characters."
-        )
-    if (message.scheduled_ms or 0) > limits.TIME_MS_MAX:
-        raise InvalidField("The scheduled enqueue time is after the year 9999.")
-    key = message.partition_key
-    if key is None:
-        return
-    if len(key) > limits.PARTITION_KEY_CHARS_MAX:
-        raise InvalidField(
-            f"A partition key has at most {limits.PARTITION_KEY_CHARS_MAX} characters."
-        )
-    if session_id and key != session_id:
-        raise CallerError("The partition key must equal the session id.")

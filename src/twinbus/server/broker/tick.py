@@ -17,7 +17,7 @@ from twinbus.core.durations import DURATION_MAX_MS
 from twinbus.core.names import SubQueue
 from twinbus.errors import StoreFault
 from twinbus.server.broker.directory.entity import Entity
-from twinbus.server.broker.letter import error_text
+from twinbus.server.broker.sending.letter import error_text
 from twinbus.server.broker.turn import Turn, answerable
 from twinbus.store.base import FOREVER_MS, EndedLock, Store, Stored
 from twinbus.wire.message.names import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON

@@ -45,7 +45,7 @@ from twinbus.server.broker.directory.entity import FRAGMENT_SHIFT, Entity
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.lock_tokens import lock_of
 from twinbus.server.broker.namespace import Namespace
-from twinbus.server.broker.routing import fragment_key
+from twinbus.server.broker.sending.naming import fragment_key
 from twinbus.server.broker.turn import Command, Turn
 from twinbus.store.base import shard_of_nonce
 from twinbus.wire.types import ARRAY_LONG, ARRAY_STRING, ARRAY_TIMESTAMP, Array, Int

@@ -20,7 +20,7 @@ from twinbus import limits
 from twinbus.errors import StoreFault
 from twinbus.server.broker.crossing import parcels
 from twinbus.server.broker.crossing.parcels import Route
-from twinbus.server.broker.letter import Letter, error_text
+from twinbus.server.broker.sending.letter import Letter, error_text
 from twinbus.server.broker.turn import Turn
 from twinbus.store.base import PROBE, OutboxCounts, Posted, id_of
 

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from twinbus.errors import PeerError
-from twinbus.server.broker.letter import Letter
+from twinbus.server.broker.sending.letter import Letter
 from twinbus.store.base import EntityRow
 from twinbus.wire.message import sections
 

@@ -21,10 +21,10 @@ from twinbus.errors import (
     TwinbusError,
 )
 from twinbus.server.broker.directory.entity import Entity
-from twinbus.server.broker.letter import Letter
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.rendering import render_stored
-from twinbus.server.broker.routing import fragment_key
+from twinbus.server.broker.sending.letter import Letter
+from twinbus.server.broker.sending.naming import fragment_key
 from twinbus.server.broker.turn import Turn
 from twinbus.server.http.console.audit import AuditEntry
 from twinbus.server.http.console.looking import readable

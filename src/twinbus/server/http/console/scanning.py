@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from twinbus import limits
 from twinbus.core.filters import Budget, Filter, SqlFilter, compile_filter
 from twinbus.errors import ArgumentError, FilterError, PeerError
-from twinbus.server.broker.letter import Letter, LetterView
+from twinbus.server.broker.sending.letter import Letter, LetterView
 from twinbus.server.http.console.looking import Looker, LookPlace
 from twinbus.store.base import State, Stored
 from twinbus.store.reading import StoreReader

@@ -53,7 +53,7 @@ from twinbus.server.broker.load.admission import check_receiver, send_denial
 from twinbus.server.broker.lock_tokens import lock_of, uuid_of
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.nodes import catch_up
-from twinbus.server.broker.routing import fragment_key
+from twinbus.server.broker.sending.naming import fragment_key
 from twinbus.server.broker.turn import Turn
 from twinbus.server.http import route
 from twinbus.server.http.admin.xml import ERROR_TYPE, write_error

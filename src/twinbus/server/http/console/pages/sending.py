@@ -25,7 +25,7 @@ from twinbus.server.broker.directory.placement import get_entity
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.load.admission import send_denial
 from twinbus.server.broker.namespace import Namespace
-from twinbus.server.broker.routing import fragment_key
+from twinbus.server.broker.sending.naming import fragment_key
 from twinbus.server.broker.turn import Turn
 from twinbus.server.http.console.actions import restored
 from twinbus.server.http.console.audit import AuditEntry

@@ -29,8 +29,14 @@ from twinbus.server.broker.crossing.parcels import (
 )
 from twinbus.server.broker.directory.entities import Entities
 from twinbus.server.broker.directory.entity import Entity
-from twinbus.server.broker.fan_out import Copied, Cursor, cursor_of, keep_cursor
-from twinbus.server.broker.letter import Letter, LetterView, error_text, with_marks
+from twinbus.server.broker.sending.fan_out import Copied, Cursor, cursor_of, keep_cursor
+from twinbus.server.broker.sending.letter import (
+    Letter,
+    LetterView,
+    error_text,
+    with_marks,
+)
+from twinbus.server.broker.sending.naming import duplicate_key
 from twinbus.server.broker.turn import Turn
 from twinbus.server.broker.undo import UndoLog
 from twinbus.store.base import (
@@ -59,23 +65,6 @@ def expiry(base_ms: int, ttl_ms: int | None, entity_ttl_ms: int | None) -> int |
     if entity_ttl_ms is None or ttl_ms < entity_ttl_ms:
         return base_ms + ttl_ms
     return base_ms + entity_ttl_ms
-
-
-def duplicate_key(message_id: Any) -> str:
-    """A message id as text that keeps its type apart."""
-    if isinstance(message_id, str):
-        return f"s{message_id}"
-    return f"{type(message_id).__name__}{message_id!r}"
-
-
-def fragment_key(entity: Entity, message: Incoming) -> str | None:
-    """What decides which fragment of an entity takes a message; None: any of them."""
-    key = message.session_id or message.partition_key
-    if key is not None or message.message_id is None:
-        return key
-    if entity.duplicate_window_ms is None:
-        return None
-    return duplicate_key(message.message_id)
 
 
 def _is_over(topic: Entity, turn: Turn) -> bool:

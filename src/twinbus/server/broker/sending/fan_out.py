@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from twinbus.server.broker.directory.entity import Entity
-from twinbus.server.broker.letter import Letter, LetterView
+from twinbus.server.broker.sending.letter import Letter, LetterView
 from twinbus.store.base import Store
 
 
