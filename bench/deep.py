@@ -25,7 +25,7 @@ from bench.processes import (
 from bench.target import QUEUE
 from twinbus.clock import Now
 from twinbus.server.setup.namespaces import open_namespace
-from twinbus.store.base import Record
+from twinbus.store.records import Record
 from twinbus.wire.message.sections import parse
 
 _GROUP = 2_000

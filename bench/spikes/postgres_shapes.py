@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import psycopg
 
 from twinbus.clock import Now
-from twinbus.store.base import Record
 from twinbus.store.opening import open_store
+from twinbus.store.records import Record
 
 _BODY_BYTES = 1024
 _HEAD_BYTES = 48

@@ -10,7 +10,8 @@ from twinbus.clock import Now
 from twinbus.core.entity import QueueDescription
 from twinbus.server.broker.directory import keys
 from twinbus.server.setup.namespaces import open_namespace
-from twinbus.store.base import DEAD_LETTER, Record
+from twinbus.store.base import DEAD_LETTER
+from twinbus.store.records import Record
 
 
 def fill(folder: Path) -> None:

@@ -22,10 +22,10 @@ from twinbus.store.base import (
     FOREVER_MS,
     EndedLock,
     Lock,
-    Record,
     Stored,
     id_of,
 )
+from twinbus.store.records import Record
 from twinbus.store.sqlite.packs import packs_in
 from twinbus.store.sqlite.store import SqliteStore
 

@@ -20,8 +20,9 @@ from twinbus.clock import Now
 from twinbus.errors import StoreFault
 from twinbus.pairing.rules.classification import Verdict, verdict_of
 from twinbus.pairing.rules.ping import ping_message
-from twinbus.store.base import Lock, Record
+from twinbus.store.base import Lock
 from twinbus.store.opening import open_store
+from twinbus.store.records import Record
 from twinbus.store.sqlite.reserve import FILE_NAME, FileSpace, Reserve
 from twinbus.store.sqlite.store import SqliteStore
 from twinbus.testing.server_process import ServerProcess

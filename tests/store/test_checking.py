@@ -7,7 +7,7 @@ from time import monotonic
 
 from twinbus import limits
 from twinbus.clock import Now
-from twinbus.store.base import Record
+from twinbus.store.records import Record
 from twinbus.store.shards import open_shards
 from twinbus.store.sqlite.checking import check_store, check_stores
 from twinbus.store.sqlite.file import FILE_NAME

@@ -27,7 +27,8 @@ from tests.suites.store_suite import (
     records,
 )
 from twinbus import limits
-from twinbus.store.base import Lock, Record
+from twinbus.store.base import Lock
+from twinbus.store.records import AlikeRecords, Record
 from twinbus.store.sqlite.store import SqliteStore
 
 MOST = 4
@@ -97,6 +98,33 @@ def test_messages_that_are_alike_are_kept_in_packs_of_about_one_size(
 
     assert kept(store) == ([3, 3, 3], 0)
     assert bodies(store.peek(queue, 1, 100, at(NOW), None)) == "abcdefghi"
+
+
+def test_a_group_of_alike_messages_is_divided_into_packs(
+    store: SqliteStore, queue: int
+) -> None:
+    groups = [
+        AlikeRecords(b"head", [1, 2, 1, 0, 2], b"abbcdd", origin=7),
+        AlikeRecords(b"head", [1] * 4, b"efgh"),
+    ]
+
+    store.append_alike(queue, groups, at(NOW))
+
+    assert kept(store) == ([2, 3, 4], 0)
+    found = store.peek(queue, 1, 100, at(NOW), None)
+    expected = [b"a", b"bb", b"c", b"", b"dd", b"e", b"f", b"g", b"h"]
+    assert [message.bare for message in found] == expected
+    assert [message.origin for message in found[:5]] == [7, 8, 9, 10, 11]
+    assert store.audit(queue, 100) is None
+
+
+def test_groups_too_small_for_a_pack_are_joined(store: SqliteStore, queue: int) -> None:
+    groups = [AlikeRecords(b"head", [1], letter) for letter in (b"a", b"b", b"c")]
+
+    store.append_alike(queue, groups, at(NOW))
+
+    assert kept(store) == ([3], 0)
+    assert bodies(store.peek(queue, 1, 100, at(NOW), None)) == "abc"
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,10 @@ from tests.postgres import PostgresServer, shared_server
 from tests.store.test_postgres import Shared
 from tests.suites.store_suite import LATER, NOW, at, bodies, locks, part, records
 from twinbus.errors import Bug, InvalidField, StoreFault
-from twinbus.store.base import Record, id_of
+from twinbus.store.base import id_of
 from twinbus.store.nodes import News
 from twinbus.store.postgres.store import PostgresStore
+from twinbus.store.records import Record
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ import pytest
 
 from tests.faults.traced_disk import FAIL, sick_disk
 from twinbus.clock import Now
-from twinbus.store.base import Record
+from twinbus.store.records import Record
 from twinbus.store.sqlite.file import FILE_NAME
 from twinbus.store.sqlite.store import SqliteStore
 
@@ -30,7 +30,7 @@ import sys
 from pathlib import Path
 from twinbus.clock import Now
 from twinbus.errors import StoreFault
-from twinbus.store.base import Record
+from twinbus.store.records import Record
 from twinbus.store.sqlite.store import SqliteStore
 
 store = SqliteStore.open(Path(sys.argv[1]))

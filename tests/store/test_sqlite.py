@@ -17,7 +17,8 @@ from tests.suites import (
 from tests.suites.store_all import SUITES
 from tests.suites.store_suite import Backend
 from twinbus.clock import Now
-from twinbus.store.base import Record, Store
+from twinbus.store.base import Store
+from twinbus.store.records import Record
 from twinbus.store.sqlite.file import FILE_NAME
 from twinbus.store.sqlite.store import SqliteStore
 

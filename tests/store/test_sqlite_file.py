@@ -15,7 +15,12 @@ from tests.suites.store_suite import LATER, NOW, bodies, locks, record, records
 from twinbus.clock import Now
 from twinbus.errors import Bug, ConfigError, QuotaExceeded, StoreFault
 from twinbus.store import migrations
-from twinbus.store.base import DiskFault, OutboxCounts, Record, Store
+from twinbus.store.base import (
+    DiskFault,
+    OutboxCounts,
+    Store,
+)
+from twinbus.store.records import Record
 from twinbus.store.sqlite.file import FILE_NAME
 from twinbus.store.sqlite.store import SqliteStore
 from twinbus.store.tables.entities import ENTITY_MAX
@@ -313,7 +318,7 @@ FULL_DISK = """
 import pathlib, subprocess, sys
 from twinbus.clock import Now
 from twinbus.errors import StoreFault
-from twinbus.store.base import Record
+from twinbus.store.records import Record
 from twinbus.store.sqlite.store import SqliteStore
 
 folder = pathlib.Path(sys.argv[1])
@@ -377,7 +382,7 @@ FAILING_WRITE = """
 import pathlib, resource, signal, sys
 from twinbus.clock import Now
 from twinbus.errors import StoreFault
-from twinbus.store.base import Record
+from twinbus.store.records import Record
 from twinbus.store.sqlite.store import SqliteStore
 
 store = SqliteStore.open(pathlib.Path(sys.argv[1]))

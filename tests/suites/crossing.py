@@ -13,7 +13,11 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
 from twinbus.clock import Now
-from twinbus.store.base import Posted, Record, Store
+from twinbus.store.base import (
+    Posted,
+    Store,
+)
+from twinbus.store.records import Record
 
 NOW = Now.at(1_000)
 ALL = 100_000

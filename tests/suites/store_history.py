@@ -28,12 +28,12 @@ from twinbus.store.base import (
     Lock,
     Mirrored,
     Purged,
-    Record,
     SessionGrant,
     State,
     Store,
     Stored,
 )
+from twinbus.store.records import AlikeRecords, Record
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ OTHERS = [1, 2]
 ENDINGS = [*["commit"] * 6, "rollback", "rollback", "restart"]
 # Some steps are worth more than others.
 STEPS = [
-    *["append", "append", "receive", "receive", "receive"],
+    *["append", "append_alike", "receive", "receive", "receive"],
     *["append", "append", "lock", "lock", "accept", "accept", "wait", "wait", "take"],
     *["end_transaction", "end_locks", "end_sessions", "expire", "expire", "move_due"],
     *["put_state", "remember", "purge", "purge_some", "set_clock", "part", "part"],
@@ -158,6 +158,20 @@ class History:
             given = self.records_alike(self.choose([2, 6, 11]))
         first = self.store.append(at, given, self.now)
         assert first == self.model.append(at, given, self.now)
+
+    def append_alike(self) -> None:
+        at = self.queue + self.choose(PARTS)
+        groups = [self.some_group() for _ in range(self.choose([1, 2]))]
+        first = self.store.append_alike(at, groups, self.now)
+        given = [record for group in groups for record in group.records()]
+        assert first == self.model.append(at, given, self.now)
+
+    def some_group(self) -> AlikeRecords:
+        records = self.records_alike(self.choose([1, 6, 11]))
+        bares = [record.bare for record in records]
+        first = records[0]
+        sizes = list(map(len, bares))
+        return AlikeRecords(first.head, sizes, b"".join(bares), first.origin)
 
     def records_alike(self, count: int) -> list[Record]:
         """As a sender or a topic hands them in: a store may keep them together."""

@@ -15,7 +15,11 @@ from tests.suites.store_suite import (
     records,
 )
 from twinbus.errors import MessageNotFound
-from twinbus.store.base import State, Store
+from twinbus.store.base import (
+    State,
+    Store,
+)
+from twinbus.store.records import AlikeRecords
 
 
 class AppendSuite(StoreSuite):
@@ -60,6 +64,27 @@ class AppendSuite(StoreSuite):
     ) -> None:
         assert store.append(queue, [], at(NOW)) == 1
         assert store.append(queue, [record()], at(NOW)) == 1
+
+    def test_groups_of_alike_messages_are_kept_in_order(
+        self, store: Store, queue: int
+    ) -> None:
+        store.append(queue, records("a"), at(NOW))
+        groups = [
+            AlikeRecords(b"head", [1] * 40, b"b" * 40),
+            AlikeRecords(b"", [2, 0, 1], b"ccd", origin=90),
+        ]
+
+        assert store.append_alike(queue, groups, at(NOW)) == 2
+
+        assert store.counts(queue)[:4] == (44, 0, 0, 5 * 41 + 3)
+        _, messages = store.lock(queue, 100, LATER, at(NOW))
+        assert bodies(messages) == "a" + "b" * 40 + "cc" + "d"
+        assert [message.sequence for message in messages] == list(range(1, 45))
+        assert [message.bare for message in messages[-3:]] == [b"cc", b"", b"d"]
+        assert [message.origin for message in messages[-3:]] == [90, 91, 92]
+        assert {message.head for message in messages[1:41]} == {b"head"}
+        assert {message.origin for message in messages[:41]} <= {None, 0}
+        assert store.append(queue, [record()], at(NOW)) == 45
 
 
 class LockSuite(StoreSuite):

@@ -19,12 +19,12 @@ from twinbus.store.base import (
     Lock,
     OutboxCounts,
     Posted,
-    Record,
     SessionGrant,
     State,
     Stored,
     is_sub_queue,
 )
+from twinbus.store.records import Record
 
 
 @dataclass

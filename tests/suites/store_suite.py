@@ -15,7 +15,12 @@ import pytest
 
 from twinbus.clock import Now
 from twinbus.errors import StoreFault
-from twinbus.store.base import Lock, Record, Store, Stored
+from twinbus.store.base import (
+    Lock,
+    Store,
+    Stored,
+)
+from twinbus.store.records import Record
 
 # The time at which most tests happen, and an end of a lock well after it.
 NOW = 1_000

@@ -58,6 +58,7 @@ from typing import NamedTuple, Protocol
 
 from twinbus.clock import Now
 from twinbus.store.nodes import NodesOfStore
+from twinbus.store.records import AlikeRecords, Record
 
 SEQUENCE_BITS = 40
 SEQUENCE_MASK = (1 << SEQUENCE_BITS) - 1
@@ -113,22 +114,6 @@ class State(IntEnum):
     ACTIVE = 0
     DEFERRED = 1
     SCHEDULED = 2
-
-
-class Record(NamedTuple):
-    """A message to be kept."""
-
-    head: bytes
-    bare: bytes
-    session: str | None = None
-    expires_ms: int | None = None
-    # Set on a message that must not be delivered before that time.
-    due_ms: int | None = None
-    # The sequence number it got in the first entity, if it has been elsewhere before.
-    origin: int | None = None
-    # The entity it was dead-lettered from, if that is not the container's own.
-    source: str | None = None
-    deliveries: int = 0
 
 
 class Stored(NamedTuple):
@@ -360,6 +345,11 @@ class Store(NodesOfStore, Protocol):
 
         A record with `due_ms` is kept as scheduled, any other is active at once.
         """
+
+    def append_alike(
+        self, container: int, groups: Sequence[AlikeRecords], now: Now
+    ) -> int:
+        """Keep groups of messages as `append` does, at less cost for each message."""
 
     def number(self, container: int, count: int) -> int:
         """Give out sequence numbers without keeping anything; returns the first."""

@@ -22,7 +22,11 @@ from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
 from twinbus.server.http.rest.messages import Shown, read_batch
 from twinbus.server.http.rest.receiving import PendingReceive, ReceivePlace
-from twinbus.store.base import TRANSFER_DEAD_LETTER, EntityRow, Record
+from twinbus.store.base import (
+    TRANSFER_DEAD_LETTER,
+    EntityRow,
+)
+from twinbus.store.records import Record
 from twinbus.store.sqlite.store import SqliteStore
 from twinbus.wire.codec import encode
 from twinbus.wire.events import Disposed, Unsettled

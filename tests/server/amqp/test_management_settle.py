@@ -25,7 +25,7 @@ from twinbus import limits
 from twinbus.clock import Now
 from twinbus.core.entity import QueueDescription
 from twinbus.errors import PeerError
-from twinbus.store.base import Record
+from twinbus.store.records import Record
 from twinbus.wire.codec import encode
 from twinbus.wire.message import sections
 from twinbus.wire.types import ARRAY_LONG, Array, Described, Int, Symbol, ULong

@@ -12,7 +12,7 @@ from twinbus.errors import ArgumentError, ArgumentOutOfRange
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
 from twinbus.server.http.admin.filters import Facts, parse_filter
-from twinbus.store.base import Record
+from twinbus.store.records import Record
 
 # As the site's clock shows it when nothing has moved it.
 START = "2023-11-14T22:13:20.000Z"

@@ -29,7 +29,8 @@ from twinbus.server.broker.directory.config import (
 )
 from twinbus.server.broker.turn import Turn
 from twinbus.server.http.upkeep import UpkeepAction, find_upkeep
-from twinbus.store.base import DEAD_LETTER, Record
+from twinbus.store.base import DEAD_LETTER
+from twinbus.store.records import Record
 from twinbus.wire.events import Detached
 
 pytestmark = pytest.mark.turns

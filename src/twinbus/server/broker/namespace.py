@@ -58,7 +58,6 @@ from twinbus.store.base import (
     PROBE,
     EndedLock,
     Lock,
-    Record,
     SessionGrant,
     State,
     Store,
@@ -68,6 +67,7 @@ from twinbus.store.base import (
     is_sub_queue,
     sequence_of,
 )
+from twinbus.store.records import Record
 from twinbus.wire.message import parts, sections
 from twinbus.wire.message.names import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON
 from twinbus.wire.message.sections import PING_CONTENT_TYPE, Incoming

@@ -25,7 +25,11 @@ from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
 from twinbus.server.http.cached import Cached
-from twinbus.store.base import PROBE, Lock, Record
+from twinbus.store.base import (
+    PROBE,
+    Lock,
+)
+from twinbus.store.records import Record
 
 # What Microsoft's emulator answers, word for word.
 _HEALTHY = {"status": "healthy", "message": "Service is healthy."}

@@ -29,10 +29,10 @@ from twinbus.store.base import (
     SEQUENCE_MASK,
     EndedLock,
     Lock,
-    Record,
     Stored,
 )
 from twinbus.store.queries import load
+from twinbus.store.records import AlikeRecords, Record
 from twinbus.store.sqlite.transaction import SqliteTransaction
 from twinbus.store.tables.auditing import Auditing, Holdings
 from twinbus.store.tables.containers import Container
@@ -131,34 +131,43 @@ class Packs(EntityRows, Times, Auditing, SqliteTransaction):
 
     @guarded
     def append(self, container: int, records: Sequence[Record], now: Now) -> int:
-        bares = _alike(records)
-        most = 0
-        if bares:
-            largest = max(map(len, bares)) or 1
-            most = min(limits.PACK_BYTES_MAX // largest, limits.PACK_MESSAGES_MAX)
-        if most < limits.PACK_MESSAGES_MIN:
+        groups = _grouped(records)
+        if not groups:
             return super().append(container, records, now)
+        return self._append_packs(container, groups, now)
+
+    @guarded
+    def append_alike(
+        self, container: int, groups: Sequence[AlikeRecords], now: Now
+    ) -> int:
+        packs: list[AlikeRecords] = []
+        for each in groups:
+            parts = _divided(each)
+            if not parts:
+                return super().append_alike(container, groups, now)
+            packs += parts
+        return self._append_packs(container, packs, now)
+
+    def _append_packs(
+        self, container: int, packs: Sequence[AlikeRecords], now: Now
+    ) -> int:
+        """Keep each of these as a pack."""
         counters = self._containers.change(container)
-        first = next_sequence(counters, len(records))
-        head, origin = records[0].head, records[0].origin
+        count = sum(len(pack.sizes) for pack in packs)
+        first = next_sequence(counters, count)
+        next_id = container << SEQUENCE_BITS | first
         rows: list[tuple[object, ...]] = []
-        # In packs of about the same size, so that none is too small.
-        packs = -(-len(bares) // most)
-        start = 0
-        for number in range(1, packs + 1):
-            end = number * len(bares) // packs
-            part = bares[start:end]
-            first_id = container << SEQUENCE_BITS | first + start
-            origin_of_first = None if origin is None else origin + start
-            sizes = struct.pack(f"<{len(part)}I", *map(len, part))
-            front = (first_id + len(part) - 1, first_id, now.wall_ms, origin_of_first)
-            rows.append((*front, head, sizes, b"".join(part)))
-            start = end
+        size_bytes = 0
+        for head, sizes, bares, origin in packs:
+            first_id, next_id = next_id, next_id + len(sizes)
+            packed = struct.pack(f"<{len(sizes)}I", *sizes)
+            front = (next_id - 1, first_id, now.wall_ms, origin)
+            rows.append((*front, head, packed, bares))
+            size_bytes += len(bares) + len(head) * len(sizes)
         self._has_packs = True
         self._insert(_SQL["insert_pack"], rows)
-        size_bytes = sum(map(len, bares)) + len(head) * len(bares)
-        counters.last_sequence += len(records)
-        counters.active += len(records)
+        counters.last_sequence += count
+        counters.active += count
         counters.size_bytes += size_bytes
         self._containers.stored_bytes += size_bytes
         counters.accessed_ms = now.wall_ms
@@ -399,6 +408,57 @@ class Packs(EntityRows, Times, Auditing, SqliteTransaction):
     def cut_locks(self, until_ms: int) -> None:
         super().cut_locks(until_ms)
         self._run(_SQL["cut_pack_locks"], {"until_ms": until_ms})
+
+
+def _grouped(records: Sequence[Record]) -> list[AlikeRecords]:
+    """The messages as packs; none if they may not be kept so."""
+    bares = _alike(records)
+    lengths = _pack_lengths(list(map(len, bares)))
+    head, origin = (records[0].head, records[0].origin) if lengths else (b"", None)
+    groups: list[AlikeRecords] = []
+    end = 0
+    for length in lengths:
+        start, end = end, end + length
+        part = bares[start:end]
+        number = None if origin is None else origin + start
+        sizes = list(map(len, part))
+        groups.append(AlikeRecords(head, sizes, b"".join(part), number))
+    return groups
+
+
+def _divided(group: AlikeRecords) -> list[AlikeRecords]:
+    """A group as packs; none if its messages should have rows of their own."""
+    lengths = _pack_lengths(group.sizes)
+    if len(lengths) == 1:
+        return [group]
+    parts: list[AlikeRecords] = []
+    bares = memoryview(group.bares)
+    end = end_at = 0
+    for length in lengths:
+        start, end = end, end + length
+        sizes = group.sizes[start:end]
+        start_at, end_at = end_at, end_at + sum(sizes)
+        number = None if group.origin is None else group.origin + start
+        part = bytes(bares[start_at:end_at])
+        parts.append(AlikeRecords(group.head, sizes, part, number))
+    return parts
+
+
+def _pack_lengths(sizes: Sequence[int]) -> list[int]:
+    """How many messages of these sizes go into each pack; none if packs do not pay.
+
+    The packs are of about the same size, so that none is too small.
+    """
+    count = len(sizes)
+    if count < limits.PACK_MESSAGES_MIN:
+        return []
+    most = limits.PACK_BYTES_MAX // (max(sizes) or 1)
+    most = min(most, limits.PACK_MESSAGES_MAX)
+    if most < limits.PACK_MESSAGES_MIN:
+        return []
+    packs = -(-count // most)
+    ends = [number * count // packs for number in range(packs + 1)]
+    return [end - start for start, end in pairwise(ends)]
 
 
 def _alike(records: Sequence[Record]) -> list[bytes]:

@@ -20,11 +20,11 @@ from twinbus.store.base import (
     EndedLock,
     Lock,
     Purged,
-    Record,
     SessionGrant,
     State,
     Stored,
 )
+from twinbus.store.records import AlikeRecords, Record
 from twinbus.store.tables.containers import Container
 from twinbus.store.tables.rows import (
     LEAVING_TEXTS,
@@ -94,6 +94,12 @@ class Messages(Rows):
         self._containers.stored_bytes += size_bytes
         counters.accessed_ms = wall_ms
         return first
+
+    def append_alike(
+        self, container: int, groups: Sequence[AlikeRecords], now: Now
+    ) -> int:
+        records = [record for each in groups for record in each.records()]
+        return self.append(container, records, now)
 
     def _count_sessions(
         self, container: int, records: Sequence[Record], steady_ms: int

@@ -18,7 +18,12 @@ from typing import TYPE_CHECKING
 from twinbus import limits
 from twinbus.errors import ConfigError, ShardAway, StoreFault
 from twinbus.server.broker.crossing.outbox import compare
-from twinbus.store.base import PROBE, Record, Store, id_of
+from twinbus.store.base import (
+    PROBE,
+    Store,
+    id_of,
+)
+from twinbus.store.records import Record
 
 if TYPE_CHECKING:
     from twinbus.server.broker.host import Host

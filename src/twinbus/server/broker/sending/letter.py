@@ -16,7 +16,8 @@ from twinbus import limits
 from twinbus.core.filter_values import MISSING, fold
 from twinbus.core.filters import Changes
 from twinbus.errors import PeerError, TwinbusError
-from twinbus.store.base import Record, Stored
+from twinbus.store.base import Stored
+from twinbus.store.records import Record
 from twinbus.wire.message import parts, sections
 from twinbus.wire.message.names import TIMESPAN
 from twinbus.wire.message.sections import Incoming

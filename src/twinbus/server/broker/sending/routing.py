@@ -43,12 +43,12 @@ from twinbus.store.base import (
     DEAD_LETTER,
     POSTPONED,
     TRANSFER_DEAD_LETTER,
-    Record,
     Store,
     Stored,
     id_of,
     is_sub_queue,
 )
+from twinbus.store.records import Record
 from twinbus.wire.message import sections
 from twinbus.wire.message.names import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON
 from twinbus.wire.message.sections import Incoming
