@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from tests.server.near import MESSAGE, NearClient
 from tests.server.strangers import until
+from twinbus import limits
+from twinbus.clock import Now
 from twinbus.server.access.port import NamespacePort
 from twinbus.server.broker.load.facets import FULL
 from twinbus.wire.events import Answered, Disposed
+from twinbus.wire.message.batch import LinkLimits, pack
+from twinbus.wire.message.sections import MESSAGE_ID, encode_message, read_properties
 from twinbus.wire.performatives import Accepted, Rejected
 
 GARBAGE = b"\x00\x53\x75\xff"
@@ -49,6 +53,56 @@ async def test_all_messages_of_a_run_are_accepted(
 
     assert found == dict.fromkeys(range(100), Accepted)
     assert active(port) == 100
+
+
+async def test_messages_without_an_id_get_one_each(
+    port: NamespacePort, client: NearClient
+) -> None:
+    await outcomes(client, [encode_message(b"%d" % number) for number in range(100)])
+
+    queue = port.host.namespace.entities.find("q")
+    assert queue is not None
+    kept = port.host.namespace.store.peek(queue.id, 1, 200, Now.at(0), None)
+    ids = [read_properties(each.bare)[MESSAGE_ID] for each in kept]
+    assert len(set(ids)) == 100
+    assert {len(each) for each in ids} == {32}
+
+
+async def test_of_a_long_run_the_one_that_is_too_long_is_refused_alone(
+    port: NamespacePort, client: NearClient
+) -> None:
+    long_id = "x" * (limits.MESSAGE_ID_CHARS_MAX + 1)
+    payloads = [MESSAGE] * 20
+    payloads[7] = encode_message(b"", {MESSAGE_ID: long_id})
+
+    found = await outcomes(client, payloads)
+
+    assert found == {n: Rejected if n == 7 else Accepted for n in range(20)}
+    assert active(port) == 19
+
+
+async def test_a_batch_is_accepted_or_refused_as_one(
+    port: NamespacePort, client: NearClient
+) -> None:
+    given = [encode_message(b"x", {MESSAGE_ID: f"m{n}"}) for n in range(50)]
+    room = LinkLimits(1 << 20, 1 << 20)
+    (parcel,) = pack(given, room)
+
+    session = client.session()
+    sender = client.sender(session, "q")
+    client.talk()
+    sender.send(parcel.payload, b"b", None, parcel.form)
+    client.say()
+    found: list[Disposed] = []
+
+    def is_answered() -> bool:
+        found.extend(e for e in client.hear() if isinstance(e, Disposed))
+        return bool(found)
+
+    await until(is_answered)
+
+    assert [type(each.state) for each in found] == [Accepted]
+    assert active(port) == 50
 
 
 async def test_a_message_that_cannot_be_read_is_refused_alone(

@@ -18,7 +18,11 @@ from twinbus.core.rule import RuleDescription
 from twinbus.server.broker.commands import Send
 from twinbus.server.broker.sending.letter import Letter
 from twinbus.server.broker.turn import Turn, Work, run
-from twinbus.store.base import TRANSFER_DEAD_LETTER, Record, Stored
+from twinbus.store.base import (
+    TRANSFER_DEAD_LETTER,
+    Stored,
+)
+from twinbus.store.records import Record
 from twinbus.wire.message import sections
 
 
@@ -95,7 +99,7 @@ def test_messages_that_are_kept_whole_live_as_long_as_others(site: Site) -> None
     for ttl_ms in (None, 90_000, None, 60_000):
         sent = message("m")
         sent.ttl_ms = ttl_ms
-        send.deliveries.append([sent])
+        send.add([sent])
 
     site.turn(send)
     site.turns()
@@ -110,7 +114,7 @@ def test_a_topic_with_few_subscriptions_keeps_no_command_whole(site: Site) -> No
     topic = site.topic("t", 2)
     send = Send(topic)
     for number in range(limits.SEND_DELIVERIES_MAX):
-        send.deliveries.append([message(f"m{number}")])
+        send.add([message(f"m{number}")])
 
     site.store.begin()
     run(site.namespace, Work(NOW, [send]))
@@ -306,7 +310,7 @@ def test_filters_are_work_too(site: Site) -> None:
     site.store.commit()
     fields = {sections.SUBJECT: "a" * 5_000}
     send = Send(topic)
-    send.deliveries.append([sections.parse(sections.encode_message(b"", fields))])
+    send.add([sections.parse(sections.encode_message(b"", fields))])
 
     site.turn(send)
     site.turns()

@@ -42,7 +42,7 @@ class Site:
         submissions = []
         for entity, size_bytes in (sends or {}).items():
             send = Send(entity)
-            send.deliveries.append([])
+            send.add([])
             submissions.append(Submission(send, UNHEARD, size_bytes, None))
         self.load.took(submissions, sum(each.size_bytes for each in submissions))
         self.load.committed(seconds)

@@ -14,7 +14,7 @@ from twinbus.core.entity import QueueDescription
 from twinbus.server.amqp.sessions import ticks
 from twinbus.server.broker.directory.config import NamespaceConfig
 from twinbus.server.broker.namespace_clock import NamespaceClock
-from twinbus.store.base import Record
+from twinbus.store.records import Record
 from twinbus.store.sqlite.store import SqliteStore
 from twinbus.wire.events import Answered, Delivered
 from twinbus.wire.message import sections

@@ -27,7 +27,12 @@ from twinbus.server.broker.directory import keys
 from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Room, Turn, TurnOutcome, Work, run
-from twinbus.store.base import DEAD_LETTER, EndedLock, Lock, Record
+from twinbus.store.base import (
+    DEAD_LETTER,
+    EndedLock,
+    Lock,
+)
+from twinbus.store.records import Record
 from twinbus.store.sqlite.store import SqliteStore
 from twinbus.wire.message import sections
 from twinbus.wire.message.sections import Incoming
@@ -78,9 +83,7 @@ def message(body: bytes) -> Incoming:
 
 
 def send(entity: Entity, *bodies: bytes) -> Send:
-    command = Send(entity)
-    command.deliveries += [[message(body)] for body in bodies]
-    return command
+    return Send(entity, *([message(body)] for body in bodies))
 
 
 def turn_of(namespace: Namespace, *commands: Any, **work: Any) -> TurnOutcome:

@@ -69,9 +69,7 @@ def largest() -> Incoming:
 
 
 def send(entity: Entity, *deliveries: list[Incoming]) -> Send:
-    command = Send(entity)
-    command.deliveries += deliveries
-    return command
+    return Send(entity, *deliveries)
 
 
 def written_bytes(namespace: Namespace, tmp_path: Path, *commands: Send) -> int:

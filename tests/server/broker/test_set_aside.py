@@ -27,7 +27,12 @@ from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
-from twinbus.store.base import DEAD_LETTER, TRANSFER_DEAD_LETTER, Record, Stored
+from twinbus.store.base import (
+    DEAD_LETTER,
+    TRANSFER_DEAD_LETTER,
+    Stored,
+)
+from twinbus.store.records import Record
 from twinbus.store.sqlite.store import SqliteStore
 from twinbus.wire.events import Detached
 from twinbus.wire.message import sections

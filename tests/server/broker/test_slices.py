@@ -16,7 +16,7 @@ from twinbus.server.broker.directory import maintenance
 from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn, Work, run
-from twinbus.store.base import Record
+from twinbus.store.records import Record
 
 
 @pytest.fixture

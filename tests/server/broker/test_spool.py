@@ -21,6 +21,7 @@ from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
 from twinbus.store.base import DiskFault
 from twinbus.wire.message import sections
+from twinbus.wire.message.bundle import bundled
 from twinbus.wire.message.sections import PING_CONTENT_TYPE, parse
 
 
@@ -38,9 +39,8 @@ async def send(site: ShardedSite, name: str, *bodies: str) -> None:
     """Send as clients do: as the command that a link hands in."""
     fields = {sections.MESSAGE_ID: "x"}
     for body in bodies:
-        command = Send(site.find(name))
         message = parse(sections.encode_message(body.encode(), fields))
-        command.deliveries.append([message])
+        command = Send(site.find(name), [message])
         for error in (await site.host(name).run(command)).values():
             raise error
 
@@ -86,6 +86,24 @@ async def test_sends_to_a_failing_shard_are_kept_and_come_home(
     assert spool_of(site, "a") is SpoolState.OFF
     await send(site, "a", "5")
     assert (await site.bodies("a"))[-1] == "5"
+
+
+async def test_a_bundle_to_a_failing_shard_is_kept_message_by_message(
+    site: ShardedSite,
+) -> None:
+    await fail(site)
+    texts = [f"m{number}" for number in range(limits.PACK_MESSAGES_MIN)]
+    payloads = [
+        sections.encode_message(text.encode(), {sections.MESSAGE_ID: text})
+        for text in texts
+    ]
+    bundle = bundled(list(map(parse, payloads)), is_batch=False)
+    assert bundle is not None
+
+    assert await site.host("a").run(Send(site.find("a"), bundle)) == {}
+    await heal(site)
+
+    assert await site.bodies("a") == texts
 
 
 async def test_a_shard_that_hangs_is_sick_and_comes_back(
@@ -246,14 +264,12 @@ async def test_a_ping_proves_a_write_where_the_message_would_be(
 ) -> None:
     await fail(site)
     fields = {sections.CONTENT_TYPE: PING_CONTENT_TYPE}
-    command = Send(site.find("a"))
-    command.deliveries.append([parse(sections.encode_message(b"", fields))])
+    command = Send(site.find("a"), [parse(sections.encode_message(b"", fields))])
     assert await site.host("a").run(command) == {}
     assert await well_rows(site) == 0
 
     site.hosts[0].namespace.store.rehearse(DiskFault("down"))
-    command = Send(site.find("a"))
-    command.deliveries.append([parse(sections.encode_message(b"", fields))])
+    command = Send(site.find("a"), [parse(sections.encode_message(b"", fields))])
     with pytest.raises(StoreFault):
         await site.host("a").run(command)
 

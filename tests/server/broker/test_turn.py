@@ -47,7 +47,7 @@ def queue(namespace: Namespace) -> Entity:
 def send(entity: Entity, *bodies: bytes) -> Send:
     command = Send(entity)
     for body in bodies:
-        command.deliveries.append([sections.parse(sections.encode_message(body))])
+        command.add([sections.parse(sections.encode_message(body))])
     return command
 
 

@@ -108,5 +108,5 @@ def text_of(stored: Stored) -> str:
 
 def sending(entity: Entity, *texts: str) -> Send:
     send = Send(entity)
-    send.deliveries.append([message(text) for text in texts])
+    send.add([message(text) for text in texts])
     return send

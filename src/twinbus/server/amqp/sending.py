@@ -17,12 +17,13 @@ from twinbus.ledger.schema import ACCEPTED, SEND
 from twinbus.server.amqp.node import Node
 from twinbus.server.amqp.replies import rejected
 from twinbus.server.broker.accounting import count_sent, is_ping, outcome_of
-from twinbus.server.broker.commands import Send
+from twinbus.server.broker.commands import Given, Send
 from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.load.admission import send_denial
 from twinbus.server.broker.submissions import Submission
 from twinbus.wire.events import Delivered
 from twinbus.wire.link import Link, LinkState
+from twinbus.wire.message.bundle import Bundle, bundled
 from twinbus.wire.message.sections import BATCH_FORMAT, Incoming, parse, split_batch
 from twinbus.wire.performatives import Accepted, TransactionalState
 
@@ -112,7 +113,7 @@ class SendNode(Node):
             return
         host = self.host
         submission = self._submission
-        is_over = len(self._send.deliveries) >= limits.SEND_DELIVERIES_MAX
+        is_over = self._send.deliveries >= limits.SEND_DELIVERIES_MAX
         if submission is None or submission.taken or is_over:
             self._send = Send(self.entity)
             self._reply = _SendReply(self, self._send)
@@ -131,14 +132,30 @@ class SendNode(Node):
         """Have more in the command; returns their bytes."""
         reply = self._reply
         sizes = [len(delivery.payload), *map(len, delivery.run or ())]
-        self._send.deliveries += read
         reply.runs.append((delivery.delivery_id, len(read), delivery.settled))
         if self.account is not None:
             reply.sizes += sizes
-            for messages in read:
-                if messages[0].content_type is not None and is_ping(messages):
-                    reply.has_ping = True
+        is_batch = delivery.message_format == BATCH_FORMAT
+        for given in self._joined(read, is_batch):
+            self._send.add(given)
+            if type(given) is not Bundle and is_ping(given):
+                reply.has_ping = True
         return sum(sizes)
+
+    def _joined(self, read: list[list[Incoming]], is_batch: bool) -> Iterable[Given]:
+        """The messages of deliveries, in bundles where that is possible."""
+        if not self.entity.keeps_bundles:
+            return read
+        if is_batch:
+            return [self._bundled(each, is_batch) or each for each in read]
+        bundle = self._bundled([messages[0] for messages in read], is_batch)
+        return read if bundle is None else [bundle]
+
+    def _bundled(self, messages: list[Incoming], is_batch: bool) -> Bundle | None:
+        if len(messages) < limits.PACK_MESSAGES_MIN:
+            return None
+        self.host.namespace.give_ids(messages)
+        return bundled(messages, is_batch)
 
     def answer(self, delivery_id: int, settled: bool, state: Any) -> None:
         """Tell the outcome of one delivery."""
@@ -191,13 +208,13 @@ class _SendReply:
         self, account: LedgerAccount, refused: Mapping[int, TwinbusError]
     ) -> None:
         """Count all in one go, if they are alike."""
-        sizes, deliveries = self.sizes, self._send.deliveries
+        sizes, send = self.sizes, self._send
         is_small = max(sizes) <= limits.LEDGER_UNIT_BYTES
         if is_small and not refused and not self.has_ping:
-            account.run_in(SEND, ACCEPTED, sum(map(len, deliveries)), sum(sizes))
+            account.run_in(SEND, ACCEPTED, send.messages, sum(sizes))
             return
         for place, (messages, size_bytes) in enumerate(
-            zip(deliveries, sizes, strict=True)
+            zip(send.each(), sizes, strict=True)
         ):
             error = refused.get(place)
             outcome = ACCEPTED if error is None else outcome_of(error)

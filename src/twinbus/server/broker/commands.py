@@ -9,8 +9,9 @@ of one turn are bounded. All of it is plain data. Knows nothing about links or H
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from twinbus import limits
@@ -25,10 +26,15 @@ from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.sending.letter import error_text
 from twinbus.server.broker.turn import Room, Turn, answerable
 from twinbus.store.base import Lock, SessionGrant, Stored
+from twinbus.wire.message.bundle import Bundle
 from twinbus.wire.message.sections import Incoming
 
 if TYPE_CHECKING:
     from twinbus.server.broker.namespace import Namespace
+
+
+# The messages of one delivery; or a bundle, of one delivery or of several.
+Given = Sequence[Incoming] | Bundle
 
 
 class Send:
@@ -38,35 +44,69 @@ class Send:
     that were refused, by their place.
     """
 
-    __slots__ = ("deliveries", "entity")
+    __slots__ = ("_given", "deliveries", "entity", "messages")
     # Each delivery can fail alone.
     divides = True
 
-    def __init__(self, entity: Entity) -> None:
+    def __init__(self, entity: Entity, *given: Given) -> None:
         self.entity = entity
-        self.deliveries: list[Sequence[Incoming]] = []
+        # How many there are.
+        self.deliveries = 0
+        self.messages = 0
+        self._given: list[Given] = []
+        for each in given:
+            self.add(each)
+
+    def add(self, given: Given) -> None:
+        """Have more sent."""
+        self._given.append(given)
+        self.messages += len(given)
+        is_run = type(given) is Bundle and not given.is_batch
+        self.deliveries += len(given) if is_run else 1
+
+    def each(self) -> Iterator[Sequence[Incoming]]:
+        """The messages of each delivery."""
+        for given in self._given:
+            if type(given) is not Bundle:
+                yield given
+            elif given.is_batch:
+                yield given.messages()
+            else:
+                yield from ([message] for message in given.messages())
 
     def __call__(self, namespace: Namespace, turn: Turn) -> dict[int, TwinbusError]:
         """Send all in one go; if that is refused, each delivery on its own."""
         entity = self.entity
-        deliveries = self.deliveries
         if namespace.entities.find(entity.key) is not entity:
             raise EntityNotFound(entity.name)
-        if len(deliveries) == 1 or namespace.limits_rate(entity):
+        if namespace.limits_rate(entity):
             # With a rate each must find room: they arrived together by chance.
             return self._send_each(namespace, turn)
         try:
             with namespace.part():
-                namespace.send(entity, [m for each in deliveries for m in each], turn)
+                self._send_all(namespace, turn)
         except StoreFault:
             raise
-        except Exception:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001
+            if self.deliveries == 1:
+                return {0: answerable(error, namespace)}
             return self._send_each(namespace, turn)
         return {}
 
+    def _send_all(self, namespace: Namespace, turn: Turn) -> None:
+        entity = self.entity
+        for _, group in groupby(self._given, type):
+            given = list(group)
+            bundles = [each for each in given if type(each) is Bundle]
+            if bundles:
+                namespace.send_bundles(entity, bundles, turn)
+                continue
+            messages = [m for each in given if type(each) is not Bundle for m in each]
+            namespace.send(entity, messages, turn)
+
     def _send_each(self, namespace: Namespace, turn: Turn) -> dict[int, TwinbusError]:
         refused: dict[int, TwinbusError] = {}
-        for place, messages in enumerate(self.deliveries):
+        for place, messages in enumerate(self.each()):
             try:
                 with namespace.part():
                     namespace.send(self.entity, messages, turn)

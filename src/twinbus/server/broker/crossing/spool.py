@@ -227,7 +227,7 @@ class SpoolSend:
     def __call__(self, namespace: Namespace, turn: Turn) -> dict[int, TwinbusError]:
         """Keep each delivery; returns those that were refused, by their place."""
         refused: dict[int, TwinbusError] = {}
-        for place, messages in enumerate(self._send.deliveries):
+        for place, messages in enumerate(self._send.each()):
             try:
                 with namespace.part():
                     self._keep(namespace, messages, turn)

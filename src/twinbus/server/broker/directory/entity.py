@@ -207,6 +207,17 @@ class Entity:
         return description.duplicate_detection_history_time_window_ms
 
     @property
+    def keeps_bundles(self) -> bool:
+        """Whether messages that are alike are kept alike: a queue and no more."""
+        return (
+            self.kind == "queue"
+            and self.forward_key is None
+            and self.ttl_ms is None
+            and self.duplicate_window_ms is None
+            and not self.requires_session
+        )
+
+    @property
     def size_bytes_max(self) -> int:
         """The quota; a subscription's messages count for its topic."""
         owner = (self.topic or self).description

@@ -175,7 +175,7 @@ class Load:
                 # Those that did not fit into the turn before are counted already.
                 if not each.taken:
                     send = each.command
-                    count = len(send.deliveries)
+                    count = send.deliveries
                     self.shares.add(send.entity.id, each.size_bytes, count)
         self._taken_bytes += pending_bytes
         self._turns += 1

@@ -201,8 +201,7 @@ class RestExchange(Exchange):
         if len(entity.fragments) > 1:
             entity = self._fragment_for(entity, messages)
             await _room(self._host_of(entity))
-        send = Send(entity)
-        send.deliveries.append(messages)
+        send = Send(entity, messages)
         refused = await self._host_of(entity).run(send, len(body))
         for error in refused.values():
             raise error

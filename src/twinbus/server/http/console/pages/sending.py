@@ -171,8 +171,7 @@ class SendAudited:
         self._audit = audit
 
     def __call__(self, namespace: Namespace, turn: Turn) -> None:
-        command = Send(self._entity)
-        command.deliveries.append(self._messages)
+        command = Send(self._entity, self._messages)
         for error in command(namespace, turn).values():
             raise error
         self._audit.note(namespace, turn, len(self._messages))
