@@ -29,8 +29,12 @@ from twinbus.store.records import Record
 from twinbus.wire.message.sections import parse
 
 _GROUP = 2_000
-# A round is short, because the shallow queue holds no more: so there are more of them.
-_ROUNDS_FACTOR = 3
+# A round is short, because the shallow queue holds no more, and neighbours differ by a
+# fifth: so there are many.
+_ROUNDS_FACTOR = 12
+# Until the server of the deep queue has its page cache full, it asks the system for
+# memory, 10,000 pages in four rounds.
+_WARM_ROUNDS = 5
 
 
 def fill(folder: Path, count: int, queue: str = QUEUE) -> None:
@@ -74,19 +78,19 @@ def deep(plan: Plan, results: Results) -> None:
             name: stack.enter_context(worker(target, folders[name] / "worker.log"))
             for name, target in targets.items()
         }
-        for number in range(_ROUNDS_FACTOR * plan.rounds + 1):
+        warm_rounds = _WARM_ROUNDS if plan.warm_up else 1
+        for number in range(_ROUNDS_FACTOR * plan.rounds + warm_rounds):
             for name in reversed(clients) if number & 1 else clients:
                 rate = clients[name].rate("receive", plan.deep_messages)
                 clients[name].rate("send", plan.deep_messages)
-                # The first round is there to get warm.
-                if number:
+                if number >= warm_rounds:
                     rates[name].append(rate)
             more = resident_mib(targets["deep"].pid) - resident_mib(idle.pid)
             memory.append(more)
     results.ratio("deep_receive_ratio", rates["deep"], rates["shallow"])
     results.add("deep_receive_per_second", rates["deep"])
     results.add("shallow_receive_per_second", rates["shallow"])
-    results.add("deep_memory_mib", memory[1:])
+    results.add("deep_memory_mib", memory[warm_rounds:])
     results.facts["deep_messages"] = plan.deep
     results.facts["shallow_messages"] = plan.shallow
 
