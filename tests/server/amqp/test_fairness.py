@@ -46,8 +46,10 @@ async def count_messages(server: RawServer) -> int:
         assert entity is not None
         return namespace.store.counts(entity.id).active
 
-    # The commands of one client may come behind the first of all others.
-    await server.host.run(count)
+    # The commands of one client may come behind the first of all others, and those that
+    # did not fit into the turn wait for the next one.
+    while list(server.host.pending):
+        await server.host.run(count)
     return await server.host.run(count)
 
 
