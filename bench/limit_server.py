@@ -1,8 +1,8 @@
 """Our server with the store switched off: the limit that no store can pass.
 
 The same engine, connection, host and namespace as `twinbus serve --dev`, on a store
-whose hot path does nothing: `append` hands out numbers, `lock` hands out rows that were
-prepared before, `complete` says yes, `commit` returns. What it "keeps" is a count.
+whose hot path does nothing: `append` hands out numbers, `lock` hands out messages that
+were prepared before, `complete` says yes, `commit` returns. What it "keeps" is a count.
 Prints the ready line of `twinbus serve`. Run as `python -m bench.limit_server`.
 """
 
@@ -33,33 +33,19 @@ from twinbus.server.setup.namespaces import set_up
 from twinbus.store.base import (
     Lock,
     SessionGrant,
-    Stored,
     id_of,
 )
+from twinbus.store.received import AlikeStored, ReceivedMessages
 from twinbus.store.records import AlikeRecords, Record
 from twinbus.store.sqlite.store import SqliteStore
-from twinbus.wire.message.sections import Incoming, parse
+from twinbus.wire.message.sections import parse
 
 HOST = "127.0.0.1"
 NAME = "limit"
 # More than a receiver may have on its way, so that no two of its locks are the same.
 _ROWS = 10_000
-
-
-def _row(id: int, message: Incoming) -> Stored:
-    return Stored(
-        id=id,
-        enqueued_ms=0,
-        state=0,
-        deliveries=0,
-        expires_ms=None,
-        due_ms=None,
-        session=None,
-        origin=None,
-        source=None,
-        head=message.head(),
-        bare=message.bare,
-    )
+# Messages that a store keeps together.
+_TOGETHER = limits.PACK_MESSAGES_MAX
 
 
 class NullStore(SqliteStore):
@@ -71,9 +57,13 @@ class NullStore(SqliteStore):
         """Keep nothing from now on; receivers of the container get prepared rows."""
         self.off = True
         message = parse(next(iter(messages(1, BODY_BYTES))))
-        self._rows = [
-            _row(id_of(container, 1 + number), message) for number in range(_ROWS)
+        bares = message.bare * _TOGETHER
+        sizes = [len(message.bare)] * _TOGETHER
+        self._parts = [
+            AlikeStored(key, 0, None, message.head(), sizes, bares)
+            for key in range(id_of(container, 1), id_of(container, _ROWS), _TOGETHER)
         ]
+        self._next_part = 0
         self._in = 0
         self._out = 0
 
@@ -113,12 +103,20 @@ class NullStore(SqliteStore):
         until_ms: int,
         now: Now,
         session: SessionGrant | None = None,
-    ) -> tuple[int, list[Stored]]:
+    ) -> tuple[int, ReceivedMessages]:
         del container, until_ms, now, session
-        at = self._out % _ROWS
-        rows = self._rows[at : at + min(limit, self._in - self._out)]
-        self._out += len(rows)
-        return 1, rows
+        received = ReceivedMessages()
+        left = min(limit, self._in - self._out)
+        while left:
+            part = self._parts[self._next_part]
+            self._next_part = (self._next_part + 1) % len(self._parts)
+            count = min(left, _TOGETHER)
+            sizes = part.sizes[:count]
+            bares = part.bares[: sum(sizes)]
+            received.add_alike(part._replace(sizes=sizes, bares=bares))
+            left -= count
+        self._out += len(received)
+        return 1, received
 
     def complete(self, locks: Sequence[Lock], now: Now) -> list[bool]:
         del now

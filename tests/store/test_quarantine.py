@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -53,7 +53,7 @@ def damaged(tmp_path: Path) -> Iterator[Damaged]:
     made.store.close()
 
 
-Read = Callable[[Damaged], list[Stored]]
+Read = Callable[[Damaged], Sequence[Stored]]
 READS: dict[str, Read] = {
     "lock": lambda d: d.store.lock(d.queue, 2, LATER, at(NOW))[1],
     "take": lambda d: d.store.take(d.queue, 2, at(NOW)),

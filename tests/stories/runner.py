@@ -261,7 +261,7 @@ class Story:
         self.locks[options.get("as", "R"), _id_of(rows[0])] = Lock(key, nonce)
         return self._show(rows, until_ms)
 
-    def _show(self, rows: list[Stored], until_ms: int | None) -> str:
+    def _show(self, rows: Sequence[Stored], until_ms: int | None) -> str:
         shown = []
         for row in rows:
             text = _id_of(row)

@@ -205,7 +205,7 @@ class History:
         at, until_ms = self.queue + part, self.now.steady_ms + span_ms
         expected = self.model.ready(at, limit, self.now, None)
         nonce, messages = self.store.lock(at, limit, until_ms, self.now)
-        assert messages == expected
+        assert list(messages) == expected
         self.note_locked(at, messages, Holder(nonce, until_ms))
 
     def lock_session(self) -> None:
@@ -213,7 +213,7 @@ class History:
         at, grant = self.some_grant()
         expected = self.model.ready(at, limit, self.now, grant)
         nonce, messages = self.store.lock(at, limit, 0, self.now, grant)
-        assert (nonce, messages) == (grant.nonce, expected)
+        assert (nonce, list(messages)) == (grant.nonce, expected)
         self.note_locked(at, messages, Holder(nonce, FOREVER_MS))
 
     def note_locked(self, at: int, messages: Sequence[Stored], holder: Holder) -> None:

@@ -14,7 +14,12 @@ from twinbus import limits
 from twinbus.errors import DecodeError, InvalidField, PeerError, TwinbusError
 from twinbus.wire.codec import decode, encode
 from twinbus.wire.message import parts, sections
-from twinbus.wire.message.rendering import BrokerFields, render, render_locked
+from twinbus.wire.message.rendering import (
+    BrokerFields,
+    render,
+    render_locked,
+    render_locked_run,
+)
 from twinbus.wire.types import (
     Decimal,
     Described,
@@ -272,6 +277,36 @@ def test_the_fast_way_out_leaves_unusual_messages_alone() -> None:
 
     assert render_locked((1, 1, 0), (0, 0), 1, unusual) is None
     assert render_locked((1, 1, 256), (0, 0), 1, b"") is None
+
+
+@pytest.mark.parametrize("origin", [None, 90])
+@pytest.mark.parametrize("head", [b"", *sections.SHORT_HEADS.values()])
+def test_a_run_of_alike_messages_is_rendered_as_each_of_them(
+    head: bytes, origin: int | None
+) -> None:
+    ids = range(7 << 40 | 5, 7 << 40 | 8)
+    sequences = range(3 << 48 | 5, 3 << 48 | 8)
+    origins = None if origin is None else range(origin, origin + 3)
+
+    run = render_locked_run(ids, sequences, (9, -1, 2000), head, origins)
+
+    assert run == [
+        render_locked(
+            (sequences[place], -1, 0),
+            (ids[place], 9),
+            2000,
+            head,
+            None if origin is None else origin + place,
+        )
+        for place in range(3)
+    ]
+
+
+def test_a_run_of_another_head_or_without_origins_is_left_to_the_general_way() -> None:
+    unusual = sections.parse(HEADER + BARE).head()
+
+    assert render_locked_run(range(2), range(2), (1, 1, 1), unusual) is None
+    assert render_locked_run(range(2), range(2), (1, 1, 1), b"", range(2)) is None
 
 
 def test_a_large_delivery_count_is_written_in_full() -> None:

@@ -54,11 +54,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from twinbus.clock import Now
 from twinbus.store.nodes import NodesOfStore
 from twinbus.store.records import AlikeRecords, Record
+
+if TYPE_CHECKING:
+    from twinbus.store.received import ReceivedMessages
 
 SEQUENCE_BITS = 40
 SEQUENCE_MASK = (1 << SEQUENCE_BITS) - 1
@@ -361,7 +364,7 @@ class Store(NodesOfStore, Protocol):
         until_ms: int,
         now: Now,
         session: SessionGrant | None = None,
-    ) -> tuple[int, list[Stored]]:
+    ) -> tuple[int, ReceivedMessages]:
         """Lock up to `limit` ready messages in order; returns one nonce for all.
 
         With `session`, only messages of that session, with the session's nonce.
@@ -374,7 +377,7 @@ class Store(NodesOfStore, Protocol):
         limit: int,
         now: Now,
         session: SessionGrant | None = None,
-    ) -> list[Stored]:
+    ) -> ReceivedMessages:
         """Remove up to `limit` ready messages in order and return them."""
 
     def find(self, container: int, sequences: Sequence[int]) -> list[Stored]:

@@ -32,6 +32,7 @@ from twinbus.server.broker.directory.config import (
 from twinbus.server.broker.host import Host
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.turn import Turn
+from twinbus.store.received import ReceivedMessages
 from twinbus.wire.codec import decode, encode
 from twinbus.wire.events import Answered, Delivered, Disposed
 from twinbus.wire.message import sections
@@ -249,7 +250,7 @@ class Defect:
             raise ZeroDivisionError
 
     def refused(self, error: TwinbusError) -> TakenMessages:
-        return TakenMessages([], error=error)
+        return TakenMessages(ReceivedMessages(), error=error)
 
     def deliver(self, want: object, taken: object) -> None:
         """It wants once more."""

@@ -436,7 +436,7 @@ async def test_a_fragment_without_messages_lets_the_others_look_again(
 
     assert missed == [None]
     assert taken is not None
-    assert (taken.messages, taken.missed) == ([], True)
+    assert (list(taken.messages), taken.missed) == ([], True)
 
 
 async def test_the_size_that_is_shown_is_the_size_of_all_fragments(

@@ -8,7 +8,7 @@ its commit. What a settlement does is in `settling.py`, the way to a session's l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -40,9 +40,10 @@ from twinbus.store.base import (
     is_sub_queue,
     sequence_of,
 )
+from twinbus.store.received import AlikeStored
 from twinbus.wire.events import Disposed, Unsettled
 from twinbus.wire.link import Link, LinkState
-from twinbus.wire.message.rendering import render_locked
+from twinbus.wire.message.rendering import render_locked, render_locked_run
 from twinbus.wire.performatives import Accepted, Released
 
 if TYPE_CHECKING:
@@ -239,7 +240,9 @@ class ReceiveNode(Node):
         if taken.nonce is None:
             sizes = self._send_deleted(taken.messages)
         else:
-            sizes = self._send_locked(taken.messages, taken.nonce, taken.until_ms)
+            sizes = []
+            for part in taken.messages.parts:
+                sizes += self._send_part(part, taken.nonce, taken.until_ms)
         if sizes and self.account is not None:
             self._count(self.account, sizes)
         self.connection.check_room()
@@ -267,7 +270,7 @@ class ReceiveNode(Node):
         else:
             account.messages_out(RECEIVE, sizes)
 
-    def _send_deleted(self, messages: list[Stored]) -> list[int]:
+    def _send_deleted(self, messages: Iterable[Stored]) -> list[int]:
         """Send messages that are gone from the store; returns their sizes."""
         sizes: list[int] = []
         base = self.entity.number_base
@@ -277,8 +280,27 @@ class ReceiveNode(Node):
             sizes.append(len(payload))
         return sizes
 
+    def _send_part(
+        self, part: list[Stored] | AlikeStored, nonce: int, until_ms: int
+    ) -> list[int]:
+        """Send locked messages, alike ones at less cost; returns their sizes."""
+        if isinstance(part, list):
+            return self._send_locked(part, nonce, until_ms)
+        ids, base = part.ids, self.entity.number_base
+        sequences = range(base | sequence_of(ids[0]), (base | sequence_of(ids[-1])) + 1)
+        stamp = (nonce, part.enqueued_ms, until_ms)
+        fronts = render_locked_run(ids, sequences, stamp, part.head, part.origins)
+        if fronts is None:
+            return self._send_locked(part.messages(), nonce, until_ms)
+        front_bytes = len(fronts[0])
+        sizes = [front_bytes + size for size in part.sizes]
+        run = list(zip(tags_of(ids, nonce), fronts, part.apart(), strict=True))
+        self.link.send_run(run, sizes, locks_of(ids, nonce))
+        self.count(len(run))
+        return sizes
+
     def _send_locked(
-        self, messages: list[Stored], nonce: int, until_ms: int
+        self, messages: Sequence[Stored], nonce: int, until_ms: int
     ) -> list[int]:
         """Send messages that are locked; returns their sizes."""
         run: list[tuple[bytes, bytes, bytes]] = []

@@ -25,7 +25,8 @@ from twinbus.errors import (
 from twinbus.server.broker.directory.entity import Entity
 from twinbus.server.broker.sending.letter import error_text
 from twinbus.server.broker.turn import Room, Turn, answerable
-from twinbus.store.base import Lock, SessionGrant, Stored
+from twinbus.store.base import Lock, SessionGrant
+from twinbus.store.received import ReceivedMessages
 from twinbus.wire.message.bundle import Bundle
 from twinbus.wire.message.sections import Incoming
 
@@ -170,7 +171,7 @@ class SessionKey(NamedTuple):
 class TakenMessages(NamedTuple):
     """Messages that were taken (`turn.Taken`)."""
 
-    messages: list[Stored]
+    messages: ReceivedMessages
     # Of their locks; None if they are deleted.
     nonce: int | None = None
     # When the locks end, as receivers are told.
@@ -293,7 +294,7 @@ class MessageWant:
         """Lock or remove what is ready."""
         error = _obstacle(namespace, self.entity)
         if error is not None:
-            return TakenMessages([], error=error)
+            return TakenMessages(ReceivedMessages(), error=error)
         if self.room.closed:
             # First noted, then looked at again: the connection may open the room at the
             # same time, in another thread.
@@ -302,7 +303,7 @@ class MessageWant:
                 return None
         lost = self._lost(namespace, turn)
         if lost:
-            return TakenMessages([], lost=lost, more=True)
+            return TakenMessages(ReceivedMessages(), lost=lost, more=True)
         limit = min(share, self.limit)
         if limit > 0:
             limit = self._fitting(namespace, turn, limit)
@@ -318,7 +319,7 @@ class MessageWant:
             taken = allowed
             if not taken.messages and self.shared_credit.was_missed():
                 # The link lets the others look again.
-                return TakenMessages([], more=True, missed=True)
+                return TakenMessages(ReceivedMessages(), more=True, missed=True)
         return taken if taken.messages or self.answer_empty else None
 
     def _take_allowed(
@@ -338,7 +339,7 @@ class MessageWant:
 
     def refused(self, error: TwinbusError) -> TakenMessages:
         """Nothing was taken, and nothing will be."""
-        return TakenMessages([], error=error)
+        return TakenMessages(ReceivedMessages(), error=error)
 
     def _lost(self, namespace: Namespace, turn: Turn) -> Sequence[Lock]:
         """Those of `unsettled` that have ended."""
@@ -367,7 +368,7 @@ class MessageWant:
 
     def _take(self, namespace: Namespace, turn: Turn, limit: int) -> TakenMessages:
         if limit == 0:
-            return TakenMessages([])
+            return TakenMessages(ReceivedMessages())
         store = namespace.store
         now = turn.now
         grant = self.grant
@@ -383,9 +384,8 @@ class MessageWant:
         if messages:
             store.touch(self.container, now)
             self.entity.count("delivered", len(messages), namespace.undo_log)
-            size = sum(len(stored.bare) for stored in messages)
             taken_bytes = turn.taken_bytes
-            taken_bytes[self.room] = taken_bytes.get(self.room, 0) + size
+            taken_bytes[self.room] = taken_bytes.get(self.room, 0) + messages.size_bytes
             turn.left -= len(messages)
         more = len(messages) == limit
         return TakenMessages(messages, nonce, now.shown(until_ms), more)

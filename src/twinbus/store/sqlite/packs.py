@@ -14,12 +14,11 @@ its container, and one with a lock is not.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
-from functools import partial
 from heapq import merge
-from itertools import accumulate, islice, pairwise, repeat
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING, NamedTuple
 
 from twinbus import limits
 from twinbus.clock import Now
@@ -32,6 +31,7 @@ from twinbus.store.base import (
     Stored,
 )
 from twinbus.store.queries import load
+from twinbus.store.received import AlikeStored, ReceivedMessages
 from twinbus.store.records import AlikeRecords, Record
 from twinbus.store.sqlite.transaction import SqliteTransaction
 from twinbus.store.tables.auditing import Auditing, Holdings
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 
 _SQL = load("sqlite", "packs")
 _SIZE = struct.Struct("<I")
-# As `Stored._make`, but without a Python call for each.
-_as_stored: Callable[[Any], Stored] = partial(tuple.__new__, Stored)
 
 
 class Pack(NamedTuple):
@@ -71,19 +69,14 @@ class Pack(NamedTuple):
         """How many messages there are."""
         return self.last - self.first + 1
 
+    def alike(self) -> AlikeStored:
+        """The messages that are left, joined."""
+        front = (self.first, self.enqueued_ms, self.origin, self.head)
+        return AlikeStored(*front, sizes_of(self.sizes), self.bares)
+
     def messages(self) -> list[Stored]:
         """The messages that are left."""
-        sizes = sizes_of(self.sizes)
-        ends = [*accumulate(sizes, initial=len(self.bares) - sum(sizes))]
-        bares = [self.bares[at:end] for at, end in pairwise(ends)]
-        none = repeat(None)
-        origins: Iterable[int | None] = none
-        if self.origin is not None:
-            origins = range(self.origin, self.origin + len(bares))
-        ids, zero = range(self.first, self.last + 1), repeat(0)
-        same = (repeat(self.enqueued_ms), zero, zero, none, none, none)
-        rows = zip(ids, *same, origins, none, repeat(self.head), bares, strict=False)
-        return list(map(_as_stored, rows))
+        return self.alike().messages()
 
 
 class HeldPack(NamedTuple):
@@ -176,22 +169,25 @@ class Packs(EntityRows, Times, Auditing, SqliteTransaction):
     # -- out -------------------------------------------------------------------
 
     def _receive_above(
-        self, counters: Container, limit: int, wall_ms: int, terms: LockTerms | None
-    ) -> list[Stored]:
-        messages: list[Stored] = []
-        while counters.head < counters.last_sequence and len(messages) < limit:
-            missing, last = limit - len(messages), counters.last_sequence
+        self,
+        received: ReceivedMessages,
+        counters: Container,
+        limit: int,
+        wall_ms: int,
+        terms: LockTerms | None,
+    ) -> None:
+        while counters.head < counters.last_sequence and len(received) < limit:
+            missing, last = limit - len(received), counters.last_sequence
             pack = self._next_pack(counters)
             if pack is not None:
                 last = (pack.first & SEQUENCE_MASK) - 1
             if pack is not None and last == counters.head:
                 front = self._cut(pack, missing)
                 if front is not None:
-                    messages += self._receive_pack(counters, front, terms)
+                    received.add_alike(self._receive_pack(counters, front, terms))
                     continue
                 last += missing
-            messages += self._receive_rows(counters, last, missing, wall_ms, terms)
-        return messages
+            received.add(self._receive_rows(counters, last, missing, wall_ms, terms))
 
     def _next_pack(self, counters: Container) -> Pack | None:
         """The first pack above the head."""
@@ -229,7 +225,7 @@ class Packs(EntityRows, Times, Auditing, SqliteTransaction):
 
     def _receive_pack(
         self, counters: Container, pack: Pack, terms: LockTerms | None
-    ) -> list[Stored]:
+    ) -> AlikeStored:
         counters = self._containers.change(counters.id)
         counters.head = pack.last & SEQUENCE_MASK
         if terms is None:
@@ -238,7 +234,7 @@ class Packs(EntityRows, Times, Auditing, SqliteTransaction):
             self._run(_SQL["delete_pack"], (pack.last,))
         else:
             self._run(_SQL["lock_pack"], (pack.last, pack.first, *terms))
-        return pack.messages()
+        return pack.alike()
 
     def _discount_packed(
         self, counters: Container, count: int, size_bytes: int

@@ -15,8 +15,8 @@ from twinbus.store.base import (
     FOREVER_MS,
     Lock,
     SessionGrant,
-    Stored,
 )
+from twinbus.store.received import ReceivedMessages
 from twinbus.store.tables.messages import Messages
 from twinbus.store.tables.rows import guarded
 from twinbus.store.tables.sessions import Sessions
@@ -81,7 +81,7 @@ class KnownEnds(Messages, Sessions, Times):
         until_ms: int,
         now: Now,
         session: SessionGrant | None = None,
-    ) -> tuple[int, list[Stored]]:
+    ) -> tuple[int, ReceivedMessages]:
         self._note_end(until_ms)
         return super().lock(container, limit, until_ms, now, session)
 

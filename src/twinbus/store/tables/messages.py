@@ -24,6 +24,7 @@ from twinbus.store.base import (
     State,
     Stored,
 )
+from twinbus.store.received import ReceivedMessages
 from twinbus.store.records import AlikeRecords, Record
 from twinbus.store.tables.containers import Container
 from twinbus.store.tables.rows import (
@@ -130,7 +131,7 @@ class Messages(Rows):
         until_ms: int,
         now: Now,
         session: SessionGrant | None = None,
-    ) -> tuple[int, list[Stored]]:
+    ) -> tuple[int, ReceivedMessages]:
         nonce = self._new_nonce() if session is None else session.nonce
         end_ms = min(until_ms, FOREVER_MS - 1) if session is None else FOREVER_MS
         terms = LockTerms(nonce, end_ms)
@@ -143,7 +144,7 @@ class Messages(Rows):
         limit: int,
         now: Now,
         session: SessionGrant | None = None,
-    ) -> list[Stored]:
+    ) -> ReceivedMessages:
         return self._receive(container, limit, now, session, None)
 
     def _receive(
@@ -153,30 +154,36 @@ class Messages(Rows):
         now: Now,
         session: SessionGrant | None,
         terms: LockTerms | None,
-    ) -> list[Stored]:
+    ) -> ReceivedMessages:
         """The next ready messages, locked on these terms; without any, removed.
 
         They are not ready any more: the heads move past them.
         """
         counters = self._containers.get(container)
+        received = ReceivedMessages()
         if limit <= 0 or not counters.active:
-            return []
+            return received
         if now.wall_ms != self._seen_wall_ms:
             self._see(now.wall_ms)
         if session is not None:
             messages = self._ready_in_session(counters, limit, now, session)
             self._hold(messages, terms)
+            received.add(messages)
         else:
-            messages = self._receive_any(counters, limit, now.wall_ms, terms)
-        if messages:
+            self._receive_any(received, counters, limit, now.wall_ms, terms)
+        if received:
             self._containers.change(container).accessed_ms = now.wall_ms
-        return messages
+        return received
 
     def _receive_any(
-        self, counters: Container, limit: int, wall_ms: int, terms: LockTerms | None
-    ) -> list[Stored]:
-        """Messages of any session or none: first those at or below the head."""
-        messages: list[Stored] = []
+        self,
+        received: ReceivedMessages,
+        counters: Container,
+        limit: int,
+        wall_ms: int,
+        terms: LockTerms | None,
+    ) -> None:
+        """Add messages of any session or none: first those at or below the head."""
         if counters.head:
             base = counters.id << SEQUENCE_BITS
             at = (base, base | counters.head, wall_ms, limit)
@@ -185,17 +192,21 @@ class Messages(Rows):
                 ids = self._ids([message[0] for message in messages])
                 self._run(self._sql["delete_returned"], (ids,))
                 self._hold(messages, terms)
-        missing = limit - len(messages)
-        if missing and counters.head != counters.last_sequence:
-            messages += self._receive_above(counters, missing, wall_ms, terms)
-        return messages
+                received.add(messages)
+        if len(received) < limit and counters.head != counters.last_sequence:
+            self._receive_above(received, counters, limit, wall_ms, terms)
 
     def _receive_above(
-        self, counters: Container, limit: int, wall_ms: int, terms: LockTerms | None
-    ) -> list[Stored]:
-        """Messages above the head, which moves past them."""
-        last = counters.last_sequence
-        return self._receive_rows(counters, last, limit, wall_ms, terms)
+        self,
+        received: ReceivedMessages,
+        counters: Container,
+        limit: int,
+        wall_ms: int,
+        terms: LockTerms | None,
+    ) -> None:
+        """Add messages above the head, which moves past them, up to the limit."""
+        missing, last = limit - len(received), counters.last_sequence
+        received.add(self._receive_rows(counters, last, missing, wall_ms, terms))
 
     def _receive_rows(
         self,

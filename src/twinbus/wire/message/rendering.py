@@ -7,6 +7,8 @@ Nearly every delivery has the same shape, which `render_locked` packs in one go;
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Sequence
+from functools import cache
 
 from twinbus.wire.codec import encode
 from twinbus.wire.message import names
@@ -58,6 +60,8 @@ _HOT = _layout(_HOT_KEYS).pack
 _COPY_B = _start(_COPY_KEYS)
 _COPY = _layout(_COPY_KEYS).pack
 
+_LONG = struct.Struct(">q").pack
+_ULONG = struct.Struct(">Q").pack
 _BOOLEANS = {None: b"\x40", True: b"\x41", False: b"\x42"}
 
 
@@ -177,6 +181,48 @@ def render_locked(
         KEY_LOCKED,
         until_ms,
     )
+
+
+def render_locked_run(
+    ids: Sequence[int],
+    sequences: Sequence[int],
+    stamp: tuple[int, int, int],
+    head: bytes,
+    origins: Sequence[int] | None = None,
+) -> list[bytes] | None:
+    """The same for locked messages that were never delivered and are alike.
+
+    The lock tokens are the ids and one nonce; `stamp` has it, the enqueued time and the
+    end of the locks.
+    """
+    headers = _HEADERS.get(head)
+    if headers is None or (origins is not None and not origins[0]):
+        return None
+    nonce, enqueued_ms, until_ms = stamp
+    start = headers[0] + TOKEN_SECTION
+    enqueued = KEY_ENQUEUED + _LONG(enqueued_ms)
+    locked = KEY_LOCKED + _LONG(until_ms)
+    if origins is None:
+        middle = _ULONG(nonce) + _HOT_B
+        end = enqueued + locked
+        pack = _run_layout(len(start), len(middle), len(end))
+        return [
+            pack(start, key, middle, sequence, end)
+            for key, sequence in zip(ids, sequences, strict=True)
+        ]
+    middle = _ULONG(nonce) + _COPY_B
+    enqueued += KEY_ORIGIN
+    pack = _run_layout(len(start), len(middle), len(enqueued), len(locked))
+    return [
+        pack(start, key, middle, sequence, enqueued, origin, locked)
+        for key, sequence, origin in zip(ids, sequences, origins, strict=True)
+    ]
+
+
+@cache
+def _run_layout(*sizes: int) -> Callable[..., bytes]:
+    """Packs pieces of these sizes with a number between any two."""
+    return struct.Struct(">" + "q".join(f"{size}s" for size in sizes)).pack
 
 
 def render(out: BrokerFields, head: bytes, bare: bytes) -> bytes:

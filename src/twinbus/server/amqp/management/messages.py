@@ -8,7 +8,7 @@ that the request is about. Scheduling is in `schedule.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from twinbus import limits
@@ -98,7 +98,7 @@ class _Portion:
         self._largest = 1
         self.count = 1
 
-    def learn(self, messages: list[Stored]) -> None:
+    def learn(self, messages: Iterable[Stored]) -> None:
         """Read more next time, unless that would be too much of this size."""
         for stored in messages:
             self._largest = max(self._largest, len(stored.bare) + len(stored.head))
