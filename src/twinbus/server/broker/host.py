@@ -127,7 +127,7 @@ class Host:
         self._after_turn: list[Callable[[], object]] = []
         self.recovery = Recovery(self, reopen)
         self._scheduled = self._closing = False
-        self._timer = LoopTimer()
+        self._timer = LoopTimer(self._loop)
         self._tick_due = True
         # How many messages were in quarantine after the last turn.
         self._quarantined = namespace.store.quarantined()

@@ -1,7 +1,8 @@
 """One timer of an event loop, that can be asked when it is due.
 
 For less than half a millisecond uvloop gives a handle that cannot tell, so the time is
-kept here. Knows nothing about turns.
+kept here. It also rounds times to milliseconds, so a timer may fire before it is due:
+one that has fired is over, whatever the time is. Knows nothing about turns.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from collections.abc import Callable
 class LoopTimer:
     """Calls something once, later; a new call takes the place of the last one."""
 
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
         self._handle: asyncio.Handle | None = None
         self._due_at = 0.0
 
@@ -22,7 +23,11 @@ class LoopTimer:
         """Call that in so many seconds."""
         self.cancel()
         self._due_at = self._loop.time() + seconds
-        self._handle = self._loop.call_later(seconds, call)
+        self._handle = self._loop.call_later(seconds, self._fire, call)
+
+    def _fire(self, call: Callable[[], None]) -> None:
+        self._handle = None
+        call()
 
     def is_due_within(self, seconds: float) -> bool:
         """Whether it is set, not due yet, and will be within so many seconds."""
