@@ -567,6 +567,8 @@ STORE_RUN_MESSAGES_MIN = 4
 PACK_MESSAGES_MIN = 8
 PACK_MESSAGES_MAX = 32
 PACK_BYTES_MAX = 64 * 1024
+# A larger message is never kept with others.
+PACKED_MESSAGE_BYTES_MAX = PACK_BYTES_MAX // PACK_MESSAGES_MIN
 # A receiver that takes at least this part of a pack divides it; for less than that, its
 # messages get rows of their own.
 PACK_PART_TO_DIVIDE = 4

@@ -96,6 +96,21 @@ def test_too_few_are_not_joined() -> None:
     assert bundled(_messages(MANY), is_batch=False) is not None
 
 
+def test_messages_that_no_store_would_keep_together_are_not_joined() -> None:
+    most = limits.PACKED_MESSAGE_BYTES_MAX
+    text = _properties({sections.MESSAGE_ID: "m"})
+
+    def sized(body: int) -> Incoming:
+        return parse(text + section(sections.DATA, bytes(body)))
+
+    body = 2 * most - len(sized(most).bare)
+    large, larger = sized(body), sized(body + 1)
+    assert len(large.bare) == most
+
+    assert bundled([*_messages(MANY), large], is_batch=False) is not None
+    assert bundled([*_messages(MANY), larger], is_batch=False) is None
+
+
 @pytest.mark.parametrize(
     "payload",
     [

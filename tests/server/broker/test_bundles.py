@@ -22,7 +22,7 @@ from twinbus.errors import (
 from twinbus.server.broker.commands import Send
 from twinbus.server.broker.directory.entity import Entity
 from twinbus.wire.message import sections
-from twinbus.wire.message.bundle import Bundle, bundled
+from twinbus.wire.message.bundle import Bundle
 from twinbus.wire.message.sections import Incoming
 
 MANY = limits.PACK_MESSAGES_MIN + 2
@@ -36,9 +36,8 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 
 def joined(*messages: Incoming, is_batch: bool = False) -> Bundle:
-    bundle = bundled(messages, is_batch)
-    assert bundle is not None
-    return bundle
+    bares = [each.bare for each in messages]
+    return Bundle(messages[0], list(map(len, bares)), b"".join(bares), is_batch)
 
 
 def many(start: int = 0) -> list[Incoming]:

@@ -80,7 +80,7 @@ class Bundle:
 
 
 def bundled(messages: Sequence[Incoming], is_batch: bool) -> Bundle | None:
-    """Join messages; None if they are too few or not alike."""
+    """Join messages; None if they are too few, too large or not alike."""
     if len(messages) < limits.PACK_MESSAGES_MIN:
         return None
     shared: set[Any] = set(map(_SHARED, messages))
@@ -93,4 +93,8 @@ def bundled(messages: Sequence[Incoming], is_batch: bool) -> Bundle | None:
         return None
     bares = [message.bare for message in messages]
     sizes = list(map(len, bares))
+    if max(sizes) > limits.PACKED_MESSAGE_BYTES_MAX:
+        # No store would keep it with others. And what comes apart is read again, which
+        # a message must not fail that was given an id at the limit of its properties.
+        return None
     return Bundle(messages[0], sizes, b"".join(bares), is_batch)
