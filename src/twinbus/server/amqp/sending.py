@@ -144,7 +144,8 @@ class SendNode(Node):
 
     def _joined(self, read: list[list[Incoming]], is_batch: bool) -> Iterable[Given]:
         """The messages of deliveries, in bundles where that is possible."""
-        if not self.entity.keeps_bundles:
+        entity = self.entity
+        if not entity.keeps_bundles or self.host.namespace.limits_rate(entity):
             return read
         if is_batch:
             return [self._bundled(each, is_batch) or each for each in read]
