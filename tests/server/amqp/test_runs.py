@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.server.near import MESSAGE, NearClient
 from tests.server.strangers import until
 from twinbus import limits
 from twinbus.clock import Now
 from twinbus.server.access.port import NamespacePort
 from twinbus.server.broker.load.facets import FULL
-from twinbus.wire.events import Answered, Disposed
+from twinbus.store.sqlite.store import SqliteStore
+from twinbus.wire.events import Answered, Delivered, Disposed
 from twinbus.wire.message.batch import LinkLimits, pack
 from twinbus.wire.message.sections import MESSAGE_ID, encode_message, read_properties
 from twinbus.wire.performatives import Accepted, Rejected
@@ -66,6 +69,43 @@ async def test_messages_without_an_id_get_one_each(
     ids = [read_properties(each.bare)[MESSAGE_ID] for each in kept]
     assert len(set(ids)) == 100
     assert {len(each) for each in ids} == {32}
+
+
+DAMAGE = {
+    "a size that is too large": """
+        UPDATE pack SET sizes = CAST(x'ffff0000' || substr(sizes, 5) AS BLOB)
+    """,
+    "sizes that are missing": "UPDATE pack SET sizes = substr(sizes, 1, 7)",
+    "sizes that are too many": """
+        UPDATE pack SET sizes = CAST(sizes || sizes AS BLOB)
+    """,
+    "bytes that are missing": "UPDATE pack SET bares = substr(bares, 1, 40)",
+    "an origin that is too large": "UPDATE pack SET origin = 0x7fffffffffffffff",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+async def test_damaged_messages_keep_no_other_from_its_receiver(
+    port: NamespacePort, client: NearClient, damage: str
+) -> None:
+    host = port.host
+    store = host.namespace.store
+    assert isinstance(store, SqliteStore)
+    await outcomes(client, [MESSAGE] * limits.PACK_MESSAGES_MIN)
+    await host.run(lambda _namespace, _turn: store._run(damage))
+    await outcomes(client, [encode_message(b"last")])
+
+    link = client.receiver(client.session(), "q")
+    client.talk()
+    link.grant(100)
+    client.say()
+
+    def is_last_there() -> bool:
+        client.hear()
+        found = [each.payload for each in client.heard(Delivered)]
+        return any(b"last" in payload for payload in found)
+
+    await until(is_last_there)
 
 
 async def test_of_a_long_run_the_one_that_is_too_long_is_refused_alone(

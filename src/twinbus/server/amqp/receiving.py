@@ -292,9 +292,10 @@ class ReceiveNode(Node):
         fronts = render_locked_run(ids, sequences, stamp, part.head, part.origins)
         if fronts is None:
             return self._send_locked(part.messages(), nonce, until_ms)
-        front_bytes = len(fronts[0])
-        sizes = [front_bytes + size for size in part.sizes]
-        run = list(zip(tags_of(ids, nonce), fronts, part.apart(), strict=True))
+        front_bytes, bares = len(fronts[0]), part.apart()
+        # Of what is there: a damaged row may say otherwise, and frames must not.
+        sizes = [front_bytes + len(bare) for bare in bares]
+        run = list(zip(tags_of(ids, nonce), fronts, bares, strict=True))
         self.link.send_run(run, sizes, locks_of(ids, nonce))
         self.count(len(run))
         return sizes

@@ -70,9 +70,13 @@ class Pack(NamedTuple):
         return self.last - self.first + 1
 
     def alike(self) -> AlikeStored:
-        """The messages that are left, joined."""
-        front = (self.first, self.enqueued_ms, self.origin, self.head)
-        return AlikeStored(*front, sizes_of(self.sizes), self.bares)
+        """The messages that are left, joined; if it is damaged, what can be read."""
+        origin = self.origin
+        if origin is not None and origin + self.left > limits.SEQUENCE_NUMBER_MAX:
+            # No message was ever given such a number.
+            origin = None
+        front = (self.first, self.enqueued_ms, origin, self.head)
+        return AlikeStored(*front, sizes_of(self.sizes)[: self.left], self.bares)
 
     def messages(self) -> list[Stored]:
         """The messages that are left."""
@@ -92,7 +96,7 @@ class HeldPack(NamedTuple):
 
 def sizes_of(sizes: bytes) -> tuple[int, ...]:
     """The lengths in the column `sizes`."""
-    return struct.unpack(f"<{len(sizes) // _SIZE.size}I", sizes)
+    return struct.unpack_from(f"<{len(sizes) // _SIZE.size}I", sizes)
 
 
 def packs_in(connection: sqlite3.Connection, first: int, end: int) -> Generator[Pack]:
