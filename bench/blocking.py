@@ -20,7 +20,7 @@ import ssl
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from twinbus.errors import (
     Disconnected,
@@ -156,14 +156,20 @@ class BlockingConnection:
         return BlockingSender(self, address, window)
 
     def receiver(
-        self, address: str, *, credit: int = CREDIT, deletes: bool = False
+        self,
+        address: str,
+        *,
+        credit: int = CREDIT,
+        count: int = sys.maxsize,
+        deletes: bool = False,
     ) -> BlockingReceiver:
         """Attach a link to receive on.
 
         `credit` is how many messages may be on their way; it is refilled at half.
+        `count`: no more than so many are asked for in all.
         `deletes`: messages are gone when they are sent, and need no settlement.
         """
-        return BlockingReceiver(self, address, credit, deletes)
+        return BlockingReceiver(self, address, Asked(credit, count), deletes)
 
     def attach(self, owner: _Owner, sends: bool, attach: Attach) -> Link:
         """Ask for a link in a session of its own; used by senders and receivers."""
@@ -186,7 +192,7 @@ class BlockingConnection:
     def put_token(self, audience: str, token: str) -> None:
         """Show the server a token (`core.sas.make_token`) for an entity."""
         reply_to = f"cbs-{next(_numbers)}"
-        replies = BlockingReceiver(self, CBS, 1, True, reply_to)
+        replies = BlockingReceiver(self, CBS, Asked(1), True, reply_to)
         requests = self.sender(CBS)
         properties = {"operation": "put-token", "type": _SAS_TYPE, "name": audience}
         requests.send([encode_request(reply_to, properties, token)])
@@ -423,6 +429,13 @@ def _refusal(state: Any) -> RemoteError:
     return RemoteError(f"amqp:{name}", f"The server answered '{name}'.")
 
 
+class Asked(NamedTuple):
+    """How many messages may come: on their way at one time, and in all."""
+
+    credit: int
+    total: int = sys.maxsize
+
+
 class BlockingReceiver(_Owner):
     """A link on which messages are received."""
 
@@ -430,7 +443,7 @@ class BlockingReceiver(_Owner):
         self,
         connection: BlockingConnection,
         address: str,
-        credit: int,
+        asked: Asked,
         deletes: bool,
         reply_to: str | None = None,
     ) -> None:
@@ -447,8 +460,21 @@ class BlockingReceiver(_Owner):
                 target=Target(address=reply_to or f"to-{address}"),
             ),
         )
-        self.link.credit_window = credit
-        self.link.grant(credit)
+        self._credit = asked.credit
+        # The link's count of deliveries when no more may come.
+        self._last = self.link.delivery_count + asked.total
+        self.link.credit_window = asked.credit
+        self.link.grant(min(asked.credit, asked.total))
+        self._ask_no_more_than_left()
+
+    def _ask_no_more_than_left(self) -> None:
+        """Near the end, give credit by hand: the link would give all of it again."""
+        link = self.link
+        left = self._last - link.delivery_count
+        if left < link.credit + self._credit:
+            link.credit_window = 0
+            if link.credit <= self._credit >> 1 and link.credit < left:
+                link.grant(min(self._credit, left))
 
     def receive(
         self, count_max: int, timeout_seconds: float | None = None
@@ -461,6 +487,7 @@ class BlockingReceiver(_Owner):
             deadline = time.monotonic() + seconds
             while not self.delivered and self.connection.read(deadline):
                 self.check()
+                self._ask_no_more_than_left()
         taken = self.delivered
         self.delivered = taken[count_max:]
         return taken[:count_max] if self.delivered else taken

@@ -23,7 +23,7 @@ from twinbus.errors import (
 from twinbus.wire.message.sections import MESSAGE_ID, encode_message, read_properties
 
 NAME = "contoso"
-_QUEUES = [f"q{number}" for number in range(8)]
+_QUEUES = [f"q{number}" for number in range(12)]
 _unused = iter(_QUEUES)
 _numbers = count(1)
 
@@ -90,6 +90,28 @@ def test_many_messages_go_in_and_come_out_in_order(
         receiver.confirm()
 
     assert received == [id_of(payload) for payload in sent]
+
+
+@pytest.mark.parametrize("count", [1, 150, 700])
+def test_no_more_than_the_count_of_a_receiver_is_asked_for(
+    endpoint: Endpoint, queue: str, count: int
+) -> None:
+    with connected(endpoint, queue) as connection:
+        connection.sender(queue).send([message() for _ in range(1000)])
+        receiver = connection.receiver(queue, credit=200, count=count)
+        taken = 0
+        while taken < count:
+            deliveries = receiver.receive(1000)
+            taken += len(deliveries)
+            receiver.accept(deliveries)
+        receiver.confirm()
+        other = connection.receiver(queue)
+        rest = 0
+        while rest < 1000 - count:
+            rest += len(other.receive(1000))
+
+        assert taken == count
+        assert receiver.receive(1, timeout_seconds=0.05) == []
 
 
 def test_what_was_confirmed_is_gone(endpoint: Endpoint, queue: str) -> None:
