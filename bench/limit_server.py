@@ -71,9 +71,16 @@ class NullStore(SqliteStore):
         if not self.off:
             super().begin()
 
+    def seal(self) -> None:
+        if not self.off:
+            super().seal()
+
     def commit(self) -> None:
         if not self.off:
             super().commit()
+
+    def checkpoint(self) -> None:
+        """Nothing was kept."""
 
     def begin_part(self) -> int:
         return 0 if self.off else super().begin_part()

@@ -431,6 +431,13 @@ PENDING_BYTES_MAX = 4 * 1024 * 1024
 # or what takes the time of so many. Each of the three is about 10 ms. What is left over
 # goes on in the next turn.
 TURN_WORK_MAX = 1500
+# After so much work, and so long without any, the log goes into the database file, so
+# that no commit has to do it. The pause is longer than those of a client that sends one
+# message after the other.
+CHECKPOINT_WORK_MIN = 1000
+CHECKPOINT_IDLE_SECONDS = 0.1
+# Where so much waits, a turn begins without another look at what clients have sent.
+TURN_BYTES_ENOUGH = 1024 * 1024
 # A client whose last command took so much lets others go on before its next one: as
 # long as that turn took, and this at most.
 COSTLY_WORK = TURN_WORK_MAX // 2

@@ -254,6 +254,47 @@ def test_a_full_database_refuses_and_recovers(folder: Path) -> None:
     store.close()
 
 
+def test_a_checkpoint_moves_the_log_into_the_file(tmp_path: Path) -> None:
+    store = SqliteStore.open(tmp_path)
+    store.begin()
+    queue = store.insert_entity("queue", "orders", "{}", NOW)
+    store.append(queue, [record("a" * 1000)], Now.at(NOW))
+    store.commit()
+    file = tmp_path / FILE_NAME
+    assert b"a" * 1000 not in file.read_bytes()
+
+    store.checkpoint()
+
+    assert b"a" * 1000 in file.read_bytes()
+    store.close()
+
+
+def test_on_a_full_disk_a_checkpoint_leaves_the_log(folder: Path) -> None:
+    store = SqliteStore.open(folder)
+    store.rehearse(DiskFault("full"))
+
+    store.checkpoint()
+
+    store.rehearse(None)
+    assert contents(store) == "ab"
+    store.close()
+
+
+def test_a_checkpoint_on_a_disk_that_fails_stops_the_store(folder: Path) -> None:
+    store = SqliteStore.open(folder)
+    store.rehearse(DiskFault("down"))
+
+    with pytest.raises(StoreFault):
+        store.checkpoint()
+
+    with pytest.raises(StoreFault):
+        store.begin()
+    store.rehearse(None)
+    assert store.recover()
+    assert contents(store) == "ab"
+    store.close()
+
+
 def test_the_outbox_recovers_with_the_store(folder: Path) -> None:
     store = SqliteStore.open(folder)
     store.begin()

@@ -120,9 +120,11 @@ class History:
             self.store.end_part()
 
     def end_transaction(self) -> None:
-        ending = self.choose(ENDINGS)
+        ending, is_sealed = self.choose(ENDINGS), self.choose(YES_OR_NO)
         if self.parts:
             return
+        if is_sealed:
+            self.store.seal()
         if ending == "commit":
             self.commit()
             return
@@ -136,6 +138,7 @@ class History:
 
     def commit(self) -> None:
         self.store.commit()
+        self.store.checkpoint()
         self.before = copy.deepcopy(self.model)
         self.store.begin()
 

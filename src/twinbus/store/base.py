@@ -275,10 +275,19 @@ class Store(NodesOfStore, Protocol):
     def begin(self) -> None:
         """Start the transaction; needs none to be open."""
 
+    def seal(self) -> None:
+        """Write what only the end of a transaction knows, unless `commit` shall.
+
+        For a commit in a thread, where each statement waits for the interpreter.
+        """
+
     def commit(self) -> None:
         """Make it durable. Raises `StoreFault`; then nothing of it happened."""
 
     def rollback(self) -> None: ...
+
+    def checkpoint(self) -> None:
+        """Write what is in a log into the database, between transactions."""
 
     def begin_part(self) -> int:
         """Start a part of the transaction; parts may be nested.

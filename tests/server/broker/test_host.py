@@ -34,6 +34,22 @@ class HangingStore(SqliteStore):
         super().commit()
 
 
+class CheckpointedStore(SqliteStore):
+    """Its checkpoint ends when the disk is well again, and then fails on demand."""
+
+    def __init__(self, *arguments: object) -> None:
+        self.reached, self.well = threading.Event(), threading.Event()
+        self.broken = False
+        super().__init__(*arguments)  # type: ignore[arg-type]
+
+    def checkpoint(self) -> None:
+        self.reached.set()
+        self.well.wait()
+        if self.broken:
+            raise StoreFault("The disk failed.")
+        super().checkpoint()
+
+
 class WatchedStore(SqliteStore):
     """Notes in which thread the host uses it, and breaks on demand."""
 
@@ -337,4 +353,83 @@ async def test_without_a_turn_clients_are_written_to_when_the_loop_comes_round()
     assert not seen
     await asyncio.sleep(0)
     assert seen == ["write"]
+    await host.close()
+
+
+@pytest.fixture
+def idle_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host is idle as soon as it has worked off three commands."""
+    monkeypatch.setattr(limits, "CHECKPOINT_WORK_MIN", 3)
+    monkeypatch.setattr(limits, "CHECKPOINT_IDLE_SECONDS", 0)
+
+
+@pytest.mark.usefixtures("idle_at_once")
+async def test_the_log_is_written_away_when_a_host_is_idle() -> None:
+    store = CheckpointedStore.memory()
+    host = Host(Namespace("contoso", store), ManualClock())
+    for _ in range(2):
+        await host.run(nothing)
+    await host.turn_over()
+    assert not store.reached.is_set()
+
+    await host.run(nothing)
+    assert await asyncio.to_thread(store.reached.wait, 10)
+
+    # A command that comes meanwhile waits, and is not lost.
+    sent = asyncio.ensure_future(host.run(nothing))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert (host.turns, sent.done()) == (3, False)
+    store.well.set()
+    await sent
+    assert host.turns == 4
+    await host.close()
+
+
+@pytest.mark.usefixtures("idle_at_once")
+async def test_a_host_whose_log_cannot_be_written_away_stops_and_recovers() -> None:
+    store = CheckpointedStore.memory()
+    host = Host(Namespace("contoso", store), ManualClock())
+    store.broken = True
+    for _ in range(3):
+        await host.run(nothing)
+    assert await asyncio.to_thread(store.reached.wait, 10)
+    sent = asyncio.ensure_future(host.run(nothing))
+    await asyncio.sleep(0)
+
+    store.well.set()
+
+    with pytest.raises(StoreFault):
+        await sent
+    assert host.fault is not None
+    await host.recovery.attempt()
+    await host.run(nothing)
+    await host.close()
+
+
+@pytest.mark.usefixtures("idle_at_once")
+async def test_close_waits_for_a_checkpoint() -> None:
+    store = CheckpointedStore.memory()
+    host = Host(Namespace("contoso", store), ManualClock())
+    for _ in range(3):
+        await host.run(nothing)
+    assert await asyncio.to_thread(store.reached.wait, 10)
+    closing = asyncio.ensure_future(host.close())
+    await asyncio.sleep(0)
+
+    assert not closing.done()
+    store.well.set()
+    await closing
+
+
+async def test_a_turn_with_enough_work_begins_without_another_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "TURN_BYTES_ENOUGH", 10)
+    host = Host(Namespace("contoso", WatchedStore.memory()), ManualClock())
+    host.submit(nothing, UNHEARD, size_bytes=10)
+
+    await asyncio.sleep(0)
+
+    assert host.turns == 1
     await host.close()

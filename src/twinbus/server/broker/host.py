@@ -37,6 +37,7 @@ from twinbus.server.broker.crossing.mover import Mover
 from twinbus.server.broker.crossing.recovery import Recovery, SlowTurn
 from twinbus.server.broker.crossing.spool import ShardSpool
 from twinbus.server.broker.faults import Faults
+from twinbus.server.broker.idle_timer import IdleTimer
 from twinbus.server.broker.load.counters import COMMANDS, SECONDS, Histogram
 from twinbus.server.broker.load.facets import Load
 from twinbus.server.broker.loop_timer import LoopTimer
@@ -54,14 +55,7 @@ from twinbus.server.broker.submissions import (
     Waiting,
     WithAnswers,
 )
-from twinbus.server.broker.turn import (
-    Command,
-    Taken,
-    Turn,
-    TurnOutcome,
-    Want,
-    Work,
-)
+from twinbus.server.broker.turn import Command, Taken, Turn, TurnOutcome, Want, Work
 from twinbus.store.base import Store, entity_of
 from twinbus.store.nodes import News
 
@@ -128,6 +122,7 @@ class Host:
         self.recovery = Recovery(self, reopen)
         self._scheduled = self._closing = False
         self._timer = LoopTimer(self._loop)
+        self._idle_timer = IdleTimer(self._loop, self._checkpoint)
         self._tick_due = True
         # How many messages were in quarantine after the last turn.
         self._quarantined = namespace.store.quarantined()
@@ -268,8 +263,11 @@ class Host:
         if not self._scheduled and not self._closing:
             self._scheduled = True
             if self._turn is None:
-                # One more look at the sockets: what was sent together comes together.
-                self._loop.call_soon(self._loop.call_soon, self._start_turn)
+                start: Callable[[], object] = self._start_turn
+                if self.pending.size_bytes < limits.TURN_BYTES_ENOUGH:
+                    # What was sent together comes with one more look at the sockets.
+                    start = partial(self._loop.call_soon, start)
+                self._loop.call_soon(start)
 
     def tick(self) -> None:
         """Time has passed: the next turn looks at it."""
@@ -285,6 +283,7 @@ class Host:
         """Finish the turn in hand and stop."""
         self._closing = True
         self._timer.cancel()
+        self._idle_timer.cancel()
         await self.turn_over()
         await self.recovery.close()
         for submission in self.pending.take_all():
@@ -308,12 +307,8 @@ class Host:
 
     def _run_turn(self) -> None:
         """Collect and run a turn, and have it committed."""
-        started = self._loop.time()
         submissions, work = self._collect()
-        is_sick = partial(self._is_too_slow, submissions)
-        watch = SlowTurn(is_sick) if self.in_thread else None
-        turn = self._turn = InHand(submissions, work, started, watch)
-        told = partial(self._transacted, turn)
+        told = self._take_in_hand(submissions, work)
         if self.in_thread:
             self._thread.call(lambda: self._commit(self.run_turn(work)), told)
             return
@@ -327,6 +322,21 @@ class Host:
             self._put_back(submissions, outcome)
             self._tell_room()
 
+    def _take_in_hand(
+        self, submissions: list[Submission], work: Work
+    ) -> Callable[[tuple[TurnOutcome, float] | BaseException | None], None]:
+        """Let no other turn begin before the end of this one is told."""
+        is_sick = partial(self.recovery.too_slow, submissions)
+        watch = SlowTurn(is_sick) if self.in_thread else None
+        self._turn = InHand(submissions, work, self._loop.time(), watch)
+        return partial(self._transacted, self._turn)
+
+    def _checkpoint(self) -> None:
+        """Write the log of the store away in the place of a turn, if none comes."""
+        if self._turn is None and not self._scheduled and self.fault is None:
+            told = self._take_in_hand([], Work(self.clock.now()))
+            self._thread.call(self.namespace.store.checkpoint, told)
+
     def _commit(self, outcome: TurnOutcome) -> tuple[TurnOutcome, float]:
         """Commit; adds the seconds. The loop's time has whole milliseconds only."""
         committing = time.monotonic()
@@ -334,27 +344,31 @@ class Host:
         return outcome, time.monotonic() - committing
 
     def _transacted(
-        self, turn: InHand, result: tuple[TurnOutcome, float] | BaseException
+        self, turn: InHand, result: tuple[TurnOutcome, float] | BaseException | None
     ) -> None:
-        """A turn is on disk, or has failed."""
+        """A turn is on disk, or has failed; None after a checkpoint."""
         if turn.watch is not None:
             turn.watch.cancel()
         if isinstance(result, BaseException):
             self._undoing = self._loop.create_task(self._undo(turn, result))
             return
-        outcome, seconds = result
         try:
-            with self.answers:
-                self._hand_out(turn.submissions, outcome)
-            # After the answers, which wait for nothing else.
-            now = self._loop.time()
-            self.pending.note(turn.submissions, outcome, turn.started, now)
-            self.turn_seconds.observe(now - turn.started)
-            self.commit_seconds.observe(seconds)
-            self.load.committed(seconds)
-            self.recovery.note_success(turn.work)
+            if result is not None:
+                self._committed(turn, *result)
         finally:
             self._over()
+
+    def _committed(self, turn: InHand, outcome: TurnOutcome, seconds: float) -> None:
+        with self.answers:
+            self._hand_out(turn.submissions, outcome)
+        # After the answers, which wait for nothing else.
+        now = self._loop.time()
+        self.pending.note(turn.submissions, outcome, turn.started, now)
+        self.turn_seconds.observe(now - turn.started)
+        self.commit_seconds.observe(seconds)
+        self.load.committed(seconds)
+        self.recovery.note_success(turn.work)
+        self._idle_timer.note(outcome.costs)
 
     def _over(self) -> None:
         """No turn is in hand: what has waited for that goes on."""
@@ -534,7 +548,7 @@ class Host:
             if isinstance(error, StoreFault):
                 log.error("store of %s stopped: %s", self.name, error.text)
                 await self.recovery.roll_back()
-                self._refuse_all(error, turn.submissions)
+                self.refuse_all(error, turn.submissions)
                 return
             log.error("a turn of %s failed", self.namespace.name, exc_info=error)
             self.recovery.note_failure(error, turn.work)
@@ -555,10 +569,6 @@ class Host:
         self._tick_due = True
         self._to_serve.update(dict.fromkeys(self._wants))
         self.wake()
-        if self.mover is not None:
-            self.mover.accepts_again(self)
-        if self.spool is not None:
-            self.spool.look_at_disk()
 
     def use_store(self, store: Store) -> None:
         """The store could be opened at last."""
@@ -566,14 +576,7 @@ class Host:
         self.clock.use_store(store)
         self._quarantined = store.quarantined()
 
-    def _is_too_slow(self, submissions: list[Submission]) -> None:
-        """The turn in hand takes so long that its shard is sick."""
-        after = f"{limits.SICK_TURN_SECONDS:g} seconds"
-        text = f"The storage of {self.name} has not answered for {after}."
-        log.error("%s", text)
-        self._refuse_all(StoreFault(f"{text} Try again."), submissions)
-
-    def _refuse_all(self, fault: StoreFault, submissions: list[Submission]) -> None:
+    def refuse_all(self, fault: StoreFault, submissions: list[Submission]) -> None:
         """Answer all that waits: the shard is sick. Sends that can be are spooled."""
         self.fault = fault
         self.namespace.is_stopped = True

@@ -44,6 +44,7 @@ def run_among_nodes(
         store.announce(_news(effects))
         # What a node has posted is carried by that node. If it dies, time tells.
         outcome.carries = work.tick or _posted(store) != posted
+    store.seal()
     if clock_was_set:
         # Claims end by the wall clock, and messages are due by it.
         effects.rules_changed = True

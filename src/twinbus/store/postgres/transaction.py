@@ -273,6 +273,12 @@ class PostgresTransaction(Rows):
                 raise failure from error
         self._committed(turn)
 
+    def seal(self) -> None:
+        """The commit sends it with the rest, in one go."""
+
+    def checkpoint(self) -> None:
+        """PostgreSQL has a process of its own for that."""
+
     def _write_turn(self, token: int) -> LoggedTurn | None:
         """Send what is left, and the row of the log; None if nothing has changed."""
         self._flush()

@@ -163,6 +163,16 @@ class SqliteFile:
         self.recoverable = self.recoverable and recoverable
         return StoreFault(text.format(where=self.where, text=f"{name}: {error}"))
 
+    def checkpoint(self) -> None:
+        """Write the log into the database file; on a full disk it stays a log."""
+        try:
+            self.strike()
+            self.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        except sqlite3.OperationalError as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_FULL:
+                raise
+        self.look()
+
     def strike(self) -> None:
         """Where a commit meets the disk: fail or wait, if that is rehearsed."""
         fault = self.disk_fault

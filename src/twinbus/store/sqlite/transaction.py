@@ -57,6 +57,9 @@ class SqliteTransaction(OneNode, Rows):
         self._acknowledged: int | None = None
         # How many rows the connection had changed when the transaction began.
         self._changed = 0
+        # Whether `seal` has written its part of the transaction, and the token in it.
+        self._is_sealed = False
+        self._sealed_with: int | None = None
         self._fault: StoreFault | None = None
         self._attach()
 
@@ -109,15 +112,11 @@ class SqliteTransaction(OneNode, Rows):
             raise Bug("A transaction is open already.")
         self._run("BEGIN IMMEDIATE")
         self._old.in_transaction = True
+        self._is_sealed = False
         self._changed = self._connection.total_changes
 
-    def commit(self) -> None:
-        if self._fault is not None:
-            raise StoreFault(self._fault.text)
-        if not self._old.in_transaction:
-            raise Bug("There is no transaction to commit.")
+    def seal(self) -> None:
         try:
-            self._file.strike()
             self._write_counters()
             if self._quarantine_changed:
                 self._count_quarantined()
@@ -125,12 +124,29 @@ class SqliteTransaction(OneNode, Rows):
             if token is not None and self._connection.total_changes != self._changed:
                 token += 1
                 self._connection.execute(self._sql["put_setting"], (_TOKEN, str(token)))
+        except sqlite3.Error as error:
+            raise self._stop(error) from error
+        self._sealed_with = token
+        self._is_sealed = True
+
+    def commit(self) -> None:
+        if self._fault is not None:
+            raise StoreFault(self._fault.text)
+        if not self._old.in_transaction:
+            raise Bug("There is no transaction to commit.")
+        try:
+            if not self._is_sealed:
+                self.seal()
+            self._file.strike()
             self._connection.execute("COMMIT")
-            self._acknowledged = token
+        except StoreFault:
+            self.rollback()
+            raise
         except sqlite3.Error as error:
             fault = self._stop(error)
             self.rollback()
             raise fault from error
+        self._acknowledged = self._sealed_with
         self._old.in_transaction = False
         self._old.keep()
         self._set_back_from_ms = -FOREVER_MS
@@ -151,6 +167,11 @@ class SqliteTransaction(OneNode, Rows):
                 self._connection.execute("ROLLBACK")
         except sqlite3.Error as error:
             self._stop(error)
+
+    @guarded
+    def checkpoint(self) -> None:
+        if self._fault is None:
+            self._file.checkpoint()
 
     # These three are hot: they have no wrapper, and the driver keeps their statements.
 

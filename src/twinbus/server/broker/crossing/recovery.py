@@ -27,6 +27,7 @@ from twinbus.store.records import Record
 
 if TYPE_CHECKING:
     from twinbus.server.broker.host import Host
+    from twinbus.server.broker.submissions import Submission
     from twinbus.server.broker.turn import Work
 
 log = logging.getLogger("twinbus.host")
@@ -96,6 +97,13 @@ class Recovery:
             self._host.on_broken(f"a turn of {name} failed twice with {failed_at}")
         self._failed_at, self._failed_parts = failed_at, _parts(work)
 
+    def too_slow(self, submissions: list[Submission]) -> None:
+        """The turn in hand takes so long that its shard is sick."""
+        name, after = self._host.name, f"{limits.SICK_TURN_SECONDS:g} seconds"
+        text = f"The storage of {name} has not answered for {after}."
+        log.error("%s", text)
+        self._host.refuse_all(StoreFault(f"{text} Try again."), submissions)
+
     async def roll_back(self) -> None:
         """A turn has failed: go back to what is on disk."""
         self._host.clock.keep_again()
@@ -147,8 +155,13 @@ class Recovery:
         if not is_well:
             self.later()
             return
-        log.warning("store of %s accepts again", self._host.name)
-        self._host.resume()
+        host = self._host
+        log.warning("store of %s accepts again", host.name)
+        host.resume()
+        if host.mover is not None:
+            host.mover.accepts_again(host)
+        if host.spool is not None:
+            host.spool.look_at_disk()
 
     def _is_well(self) -> bool:
         host = self._host

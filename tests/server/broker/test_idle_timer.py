@@ -1,0 +1,68 @@
+"""When a host that has worked is idle."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from tests.server.broker.test_loop_timer import RoundingLoop
+from twinbus import limits
+from twinbus.server.broker.idle_timer import IdleTimer
+
+
+@pytest.fixture
+def loop() -> RoundingLoop:
+    return RoundingLoop()
+
+
+@pytest.fixture
+def calls() -> list[float]:
+    return []
+
+
+@pytest.fixture
+def timer(loop: RoundingLoop, calls: list[float]) -> IdleTimer:
+    given = cast("asyncio.AbstractEventLoop", loop)
+    return IdleTimer(given, lambda: calls.append(loop.now))
+
+
+def test_little_work_needs_no_call(loop: RoundingLoop, timer: IdleTimer) -> None:
+    timer.note([1, limits.CHECKPOINT_WORK_MIN - 2])
+
+    assert loop.calls == []
+
+
+def test_work_of_several_turns_adds_up(
+    loop: RoundingLoop, timer: IdleTimer, calls: list[float]
+) -> None:
+    timer.note([limits.CHECKPOINT_WORK_MIN - 1])
+    timer.note([1])
+
+    loop.fire()
+
+    assert calls == [loop.now]
+
+
+def test_the_pause_begins_anew_with_each_turn(
+    loop: RoundingLoop, timer: IdleTimer
+) -> None:
+    timer.note([limits.CHECKPOINT_WORK_MIN])
+    first = timer._timer._handle
+    timer.note([])
+
+    assert first is not None
+    assert first.cancelled()
+    assert len(loop.calls) == 2
+
+
+def test_work_is_counted_anew_after_a_call(
+    loop: RoundingLoop, timer: IdleTimer, calls: list[float]
+) -> None:
+    timer.note([limits.CHECKPOINT_WORK_MIN])
+    loop.fire()
+    timer.note([limits.CHECKPOINT_WORK_MIN - 1])
+
+    assert loop.calls == []
+    assert len(calls) == 1
