@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.wire.test_fast_sections import NAMES
 from twinbus import limits
 from twinbus.wire.message import names, sections
 from twinbus.wire.message.bundle import bundled
@@ -60,7 +61,7 @@ def _alike(draw: st.DrawFn) -> list[bytes]:
 
 
 def _fields(message: Incoming) -> dict[str, Any]:
-    return {name: getattr(message, name) for name in Incoming.__slots__}
+    return {name: getattr(message, name) for name in NAMES}
 
 
 @given(_alike(), st.booleans())
