@@ -78,9 +78,10 @@ class ReceivedMessages(Sequence[Stored]):
             self._count += len(messages)
 
     def add_alike(self, part: AlikeStored) -> None:
-        """More that are joined."""
-        self.parts.append(part)
-        self._count += len(part.sizes)
+        """More that are joined; a damaged part may have none that can be read."""
+        if part.sizes:
+            self.parts.append(part)
+            self._count += len(part.sizes)
 
     @property
     def size_bytes(self) -> int:

@@ -76,6 +76,8 @@ DAMAGE = {
         UPDATE pack SET sizes = CAST(x'ffff0000' || substr(sizes, 5) AS BLOB)
     """,
     "sizes that are missing": "UPDATE pack SET sizes = substr(sizes, 1, 7)",
+    "no sizes": "UPDATE pack SET sizes = x''",
+    "not one size": "UPDATE pack SET sizes = x'000001'",
     "sizes that are too many": """
         UPDATE pack SET sizes = CAST(sizes || sizes AS BLOB)
     """,

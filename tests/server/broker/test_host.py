@@ -422,6 +422,28 @@ async def test_close_waits_for_a_checkpoint() -> None:
     await closing
 
 
+@pytest.mark.usefixtures("idle_at_once")
+async def test_a_host_that_is_closed_with_a_turn_in_hand_begins_no_checkpoint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "CHECKPOINT_WORK_MIN", 1)
+    store = HangingStore.memory()
+    checkpoints: list[None] = []
+    monkeypatch.setattr(store, "checkpoint", lambda: checkpoints.append(None))
+    host = Host(Namespace("contoso", store), ManualClock())
+    sent = asyncio.ensure_future(host.run(nothing))
+    assert await asyncio.to_thread(store.reached.wait, 10)
+    closing = asyncio.ensure_future(host.close())
+    await asyncio.sleep(0)
+
+    store.well.set()
+    await closing
+    await asyncio.sleep(0)
+
+    assert sent.done()
+    assert (checkpoints, host._turn) == ([], None)
+
+
 async def test_a_turn_with_enough_work_begins_without_another_look(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -24,8 +24,11 @@ def calls() -> list[float]:
 
 @pytest.fixture
 def timer(loop: RoundingLoop, calls: list[float]) -> IdleTimer:
-    given = cast("asyncio.AbstractEventLoop", loop)
-    return IdleTimer(given, lambda: calls.append(loop.now))
+    def call() -> bool:
+        calls.append(loop.now)
+        return len(calls) > 1
+
+    return IdleTimer(cast("asyncio.AbstractEventLoop", loop), call)
 
 
 def test_little_work_needs_no_call(loop: RoundingLoop, timer: IdleTimer) -> None:
@@ -57,12 +60,15 @@ def test_the_pause_begins_anew_with_each_turn(
     assert len(loop.calls) == 2
 
 
-def test_work_is_counted_anew_after_a_call(
+def test_work_is_counted_anew_after_a_call_that_was_heard(
     loop: RoundingLoop, timer: IdleTimer, calls: list[float]
 ) -> None:
     timer.note([limits.CHECKPOINT_WORK_MIN])
     loop.fire()
+    # It could not be done then.
+    timer.note([])
+    loop.fire()
     timer.note([limits.CHECKPOINT_WORK_MIN - 1])
 
     assert loop.calls == []
-    assert len(calls) == 1
+    assert len(calls) == 2

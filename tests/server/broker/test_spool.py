@@ -313,6 +313,29 @@ async def test_a_nearly_full_disk_lets_receivers_go_on(
     assert await site.bodies("a") == ["before", "kept"]
 
 
+async def test_a_disk_that_a_checkpoint_fills_is_spooled_for_at_once(
+    site: ShardedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "CHECKPOINT_WORK_MIN", 1)
+    monkeypatch.setattr(limits, "CHECKPOINT_IDLE_SECONDS", 0)
+    host = site.host("a")
+    store = host.namespace.store
+    done = asyncio.Event()
+
+    def checkpoint() -> None:
+        monkeypatch.setattr(store, "is_nearly_full", lambda: True)
+        host._loop.call_soon_threadsafe(done.set)
+
+    monkeypatch.setattr(store, "checkpoint", checkpoint)
+    await send(site, "a", "1")
+    await done.wait()
+    await host.turn_over()
+
+    await send(site, "a", "2")
+
+    assert spool_of(site, "a") is not SpoolState.OFF
+
+
 async def test_a_nearly_full_disk_is_looked_at_without_a_client(
     site: ShardedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,7 +107,7 @@ class Send:
 
     def _send_each(self, namespace: Namespace, turn: Turn) -> dict[int, TwinbusError]:
         refused: dict[int, TwinbusError] = {}
-        for place, messages in enumerate(self.each()):
+        for place, messages in enumerate(list(self.each())):
             try:
                 with namespace.part():
                     namespace.send(self.entity, messages, turn)

@@ -283,8 +283,8 @@ class Host:
         """Finish the turn in hand and stop."""
         self._closing = True
         self._timer.cancel()
-        self._idle_timer.cancel()
         await self.turn_over()
+        self._idle_timer.cancel()
         await self.recovery.close()
         for submission in self.pending.take_all():
             submission.reply.failed(StoreFault("The server is shutting down."))
@@ -331,11 +331,13 @@ class Host:
         self._turn = InHand(submissions, work, self._loop.time(), watch)
         return partial(self._transacted, self._turn)
 
-    def _checkpoint(self) -> None:
+    def _checkpoint(self) -> bool:
         """Write the log of the store away in the place of a turn, if none comes."""
-        if self._turn is None and not self._scheduled and self.fault is None:
-            told = self._take_in_hand([], Work(self.clock.now()))
-            self._thread.call(self.namespace.store.checkpoint, told)
+        if self._turn is not None or self._scheduled or self._closing or self.fault:
+            return False
+        told = self._take_in_hand([], Work(self.clock.now()))
+        self._thread.call(self.namespace.store.checkpoint, told)
+        return True
 
     def _commit(self, outcome: TurnOutcome) -> tuple[TurnOutcome, float]:
         """Commit; adds the seconds. The loop's time has whole milliseconds only."""
@@ -377,6 +379,8 @@ class Host:
         if self.fault is not None:
             # It failed or was too slow, and has to prove that it is well.
             self.recovery.later()
+        elif self.spool is not None:
+            self.spool.look_at_disk()
         self._tell_room()
         waiting, self._after_turn = self._after_turn, []
         for call in waiting:
@@ -414,8 +418,7 @@ class Host:
 
     def hear(self, news: News) -> None:
         """Another node has done something that concerns clients of this one."""
-        turn = Turn(self.clock.now())
-        self._hand_out_effects(as_effects(news, turn, self._wants))
+        self._hand_out_effects(as_effects(news, Turn(self.clock.now()), self._wants))
         if news.directory:
             self.wake()
 
@@ -436,8 +439,6 @@ class Host:
             self.tick()
         if self.mover is not None and outcome.carries:
             self.mover.look(self)
-        if self.spool is not None and self.fault is None:
-            self.spool.look_at_disk()
 
     def _answer(self, submission: Submission, answer: Any) -> None:
         """Tell a client how its command ended, once."""
@@ -534,8 +535,7 @@ class Host:
         if self.next_tick_ms is not None:
             wait_seconds = (self.next_tick_ms - self.clock.now_ms()) / 1000
             seconds = min(max(wait_seconds, limits.TICK_SECONDS_MIN), seconds)
-        is_over = self._closing or self.fault is not None
-        if is_over:
+        if self._closing or self.fault is not None:
             self._timer.cancel()
         elif not self._timer.is_due_within(seconds):
             self._timer.set(seconds, self.tick)

@@ -14,10 +14,10 @@ from twinbus.server.broker.loop_timer import LoopTimer
 
 
 class IdleTimer:
-    """Calls something when a host that has worked is idle."""
+    """Calls something when a host that has worked is idle, until it says yes."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, call: Callable[[], None]
+        self, loop: asyncio.AbstractEventLoop, call: Callable[[], bool]
     ) -> None:
         self._timer = LoopTimer(loop)
         self._call = call
@@ -31,8 +31,8 @@ class IdleTimer:
             self._timer.set(limits.CHECKPOINT_IDLE_SECONDS, self._fire)
 
     def _fire(self) -> None:
-        self._work = 0
-        self._call()
+        if self._call():
+            self._work = 0
 
     def cancel(self) -> None:
         """Call nothing."""

@@ -164,12 +164,14 @@ class SqliteFile:
         return StoreFault(text.format(where=self.where, text=f"{name}: {error}"))
 
     def checkpoint(self) -> None:
-        """Write the log into the database file; on a full disk it stays a log."""
+        """Write the log into the database file, unless that cannot be done now."""
         try:
             self.strike()
             self.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         except sqlite3.OperationalError as error:
-            if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_FULL:
+            # The disk is full, or rows are being read; a commit does not mind either.
+            passing = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_LOCKED)
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF not in passing:
                 raise
         self.look()
 
