@@ -37,6 +37,8 @@ _EMPTY_ANNOTATIONS = (
     b"\x00\x53\x72" + _EMPTY_MAP_32,
 )
 _FOOTERS = (b"", b"\x00\x53\x78" + _EMPTY_MAP_8, b"\x00\x53\x78" + _EMPTY_MAP_32)
+# Java's properties of a message without an id: no id, and a user id of no bytes.
+_EMPTY_PROPERTIES = b"\x00\x53\x73\xd0\x00\x00\x00\x07\x00\x00\x00\x02\x40\xa0\x00"
 # Larger ones are left to the general parser, which knows the limits.
 _SECTION_BYTES_MAX = 4096
 _SECTION_NODES_MAX = 255
@@ -171,6 +173,8 @@ def _take_properties(message: Incoming, payload: bytes, p: int) -> int:
             message.message_id = str(payload[p + 2 : end], "utf-8")
             return end
     elif code == 0xD0:
+        if payload[p : p + 15] == _EMPTY_PROPERTIES:
+            return p + 15
         size, count = _TWO_UINT32(payload, p + 4)
         end = p + 8 + size
         p += 12
