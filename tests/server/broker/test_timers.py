@@ -1,4 +1,4 @@
-"""The timer of a host on a loop that rounds times, as uvloop does."""
+"""The timers of a host on a loop that rounds times, as uvloop does."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from twinbus.server.broker.loop_timer import LoopTimer
+from twinbus import limits
+from twinbus.server.broker.timers import IdleTimer, LoopTimer
 
 
 class RoundingLoop:
@@ -85,3 +86,63 @@ def test_timer_that_is_cancelled_is_not_due(timer: LoopTimer) -> None:
     timer.cancel()
 
     assert not timer.is_due_within(60)
+
+
+# -- idle --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def calls() -> list[float]:
+    return []
+
+
+@pytest.fixture
+def idle_timer(loop: RoundingLoop, calls: list[float]) -> IdleTimer:
+    def call() -> bool:
+        calls.append(loop.now)
+        return len(calls) > 1
+
+    return IdleTimer(cast("asyncio.AbstractEventLoop", loop), call)
+
+
+def test_little_work_needs_no_call(loop: RoundingLoop, idle_timer: IdleTimer) -> None:
+    idle_timer.note([1, limits.CHECKPOINT_WORK_MIN - 2])
+
+    assert loop.calls == []
+
+
+def test_work_of_several_turns_adds_up(
+    loop: RoundingLoop, idle_timer: IdleTimer, calls: list[float]
+) -> None:
+    idle_timer.note([limits.CHECKPOINT_WORK_MIN - 1])
+    idle_timer.note([1])
+
+    loop.fire()
+
+    assert calls == [loop.now]
+
+
+def test_the_pause_begins_anew_with_each_turn(
+    loop: RoundingLoop, idle_timer: IdleTimer
+) -> None:
+    idle_timer.note([limits.CHECKPOINT_WORK_MIN])
+    first = idle_timer._timer._handle
+    idle_timer.note([])
+
+    assert first is not None
+    assert first.cancelled()
+    assert len(loop.calls) == 2
+
+
+def test_work_is_counted_anew_after_a_call_that_was_heard(
+    loop: RoundingLoop, idle_timer: IdleTimer, calls: list[float]
+) -> None:
+    idle_timer.note([limits.CHECKPOINT_WORK_MIN])
+    loop.fire()
+    # It could not be done then.
+    idle_timer.note([])
+    loop.fire()
+    idle_timer.note([limits.CHECKPOINT_WORK_MIN - 1])
+
+    assert loop.calls == []
+    assert len(calls) == 2

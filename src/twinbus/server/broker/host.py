@@ -37,10 +37,8 @@ from twinbus.server.broker.crossing.mover import Mover
 from twinbus.server.broker.crossing.recovery import Recovery, SlowTurn
 from twinbus.server.broker.crossing.spool import ShardSpool
 from twinbus.server.broker.faults import Faults
-from twinbus.server.broker.idle_timer import IdleTimer
 from twinbus.server.broker.load.counters import COMMANDS, SECONDS, Histogram
 from twinbus.server.broker.load.facets import Load
-from twinbus.server.broker.loop_timer import LoopTimer
 from twinbus.server.broker.namespace import Namespace
 from twinbus.server.broker.namespace_clock import NamespaceClock
 from twinbus.server.broker.nodes import as_effects, run_among_nodes, tick_seconds_max
@@ -55,6 +53,7 @@ from twinbus.server.broker.submissions import (
     Waiting,
     WithAnswers,
 )
+from twinbus.server.broker.timers import IdleTimer, LoopTimer
 from twinbus.server.broker.turn import Command, Taken, Turn, TurnOutcome, Want, Work
 from twinbus.store.base import Store, entity_of
 from twinbus.store.nodes import News

@@ -1,14 +1,17 @@
-"""One timer of an event loop, that can be asked when it is due.
+"""The timers of a host: when it looks at the time, and when it has been idle.
 
-For less than half a millisecond uvloop gives a handle that cannot tell, so the time is
-kept here. It also rounds times to milliseconds, so a timer may fire before it is due:
-one that has fired is over, whatever the time is. Knows nothing about turns.
+For less than half a millisecond uvloop gives a handle that cannot tell when it is due,
+so the time is kept here. It also rounds times to milliseconds, so a timer may fire
+before it is due: one that has fired is over, whatever the time is. Knows nothing about
+turns and stores.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+
+from twinbus import limits
 
 
 class LoopTimer:
@@ -39,3 +42,33 @@ class LoopTimer:
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
+
+
+class IdleTimer:
+    """Calls something when a host that has worked is idle, until it says yes.
+
+    Then a store writes its log into the file; otherwise a commit has to do it, while
+    clients wait.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, call: Callable[[], bool]
+    ) -> None:
+        self._timer = LoopTimer(loop)
+        self._call = call
+        # Work of the turns since the last call.
+        self._work = 0
+
+    def note(self, costs: Iterable[int]) -> None:
+        """A turn is over, whose commands took so much work."""
+        self._work += sum(costs)
+        if self._work >= limits.CHECKPOINT_WORK_MIN:
+            self._timer.set(limits.CHECKPOINT_IDLE_SECONDS, self._fire)
+
+    def _fire(self) -> None:
+        if self._call():
+            self._work = 0
+
+    def cancel(self) -> None:
+        """Call nothing."""
+        self._timer.cancel()
