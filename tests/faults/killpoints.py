@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import monotonic
 
-from tests.faults import sdk_story
+from tests.faults import idle_server, sdk_story
 from twinbus.testing.history import Recorder, check, load
 from twinbus.testing.server_process import ServerDied, ServerProcess
 
@@ -66,9 +66,14 @@ class Outcome:
         return f"{self.point}{how}: {restart}, {self.explanation}"
 
 
-def _server(folder: Path, prefix: Sequence[str] = ()) -> ServerProcess:
-    [namespace] = sdk_story.CONFIG["namespaces"]
-    return ServerProcess(folder, namespace, name="n", prefix=prefix)
+class IdleServer(ServerProcess):
+    """The server of `idle_server.py`, in whose checkpoints it can be killed, too."""
+
+    def __init__(self, folder: Path, prefix: Sequence[str] = ()) -> None:
+        [namespace] = sdk_story.CONFIG["namespaces"]
+        super().__init__(folder, namespace, name="n", prefix=prefix)
+        at = self._command.index("twinbus.cli.main")
+        self._command[at] = idle_server.__name__
 
 
 def _under_strace(folder: Path, point: Point) -> list[str]:
@@ -109,7 +114,7 @@ def run_point(folder: Path, point: Point, *, forget: bool) -> Outcome:
             shutil.rmtree(folder / "data")
         recorder.finish(recorder.start("nemesis", "restart"))
         began = monotonic()
-        with _server(folder) as server:
+        with IdleServer(folder) as server:
             restart_seconds = monotonic() - began
             sdk_story.drain(server.connection_string, recorder)
     verdict = check(load(history), sdk_story.RULES)
@@ -119,7 +124,8 @@ def run_point(folder: Path, point: Point, *, forget: bool) -> Outcome:
 
 def _until_killed(folder: Path, point: Point, recorder: Recorder) -> bool:
     """Let clients work until the server is dead; False if the point did not come."""
-    with suppress(ServerDied), _server(folder, _under_strace(folder, point)) as server:
+    strace = _under_strace(folder, point)
+    with suppress(ServerDied), IdleServer(folder, strace) as server:
         if not _tell_story(server, recorder):
             return False
         assert server.died(), "clients broke off, but the server lives"

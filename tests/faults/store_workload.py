@@ -74,9 +74,14 @@ class Workload:
             self.chance.choices(
                 (self._send, self._lock, self._settle, self._set_state), (3, 3, 5, 1)
             )[0]()
+        if self.chance.random() < 0.5:
+            self.store.seal()
         self._say("?")
         self.store.commit()
         self._say("!")
+        if self.chance.random() < 0.1:
+            # As when a shard is idle.
+            self.store.checkpoint()
 
     def _say(self, mark: str) -> None:
         os.write(self.notes, f"{mark} {' '.join(self.facts)}\n".encode())
