@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import pytest
 
 from tests.server.near import MESSAGE, NearClient
@@ -14,17 +16,20 @@ from twinbus.store.sqlite.store import SqliteStore
 from twinbus.wire.events import Answered, Delivered, Disposed
 from twinbus.wire.message.batch import LinkLimits, pack
 from twinbus.wire.message.sections import MESSAGE_ID, encode_message, read_properties
-from twinbus.wire.performatives import Accepted, Rejected
+from twinbus.wire.performatives import UINT_MAX, Accepted, Rejected
 
 GARBAGE = b"\x00\x53\x75\xff"
 
 
-async def outcomes(client: NearClient, payloads: list[bytes]) -> dict[int, type]:
+async def outcomes(
+    client: NearClient, payloads: list[bytes], first: int | None = None
+) -> dict[int, type]:
     """What became of messages that are sent in one read, by the number of each."""
     session = client.session()
     sender = client.sender(session, "q")
     client.talk()
-    first = session.next_delivery_out
+    if first is not None:
+        session.next_delivery_out = first
     for number, payload in enumerate(payloads):
         sender.send(payload, b"%d" % number, number)
     client.say()
@@ -35,7 +40,7 @@ async def outcomes(client: NearClient, payloads: list[bytes]) -> dict[int, type]
             assert not isinstance(event, Answered)
             if isinstance(event, Disposed):
                 for each in event.deliveries:
-                    found[each.delivery_id - first] = type(event.state)
+                    found[each.cookie] = type(event.state)
         return len(found) == len(payloads)
 
     await until(is_all_answered)
@@ -69,6 +74,37 @@ async def test_messages_without_an_id_get_one_each(
     ids = [read_properties(each.bare)[MESSAGE_ID] for each in kept]
     assert len(set(ids)) == 100
     assert {len(each) for each in ids} == {32}
+
+
+async def test_ids_of_deliveries_begin_anew_in_the_middle_of_a_run(
+    port: NamespacePort, client: NearClient
+) -> None:
+    payloads = [MESSAGE] * 100
+    payloads[60] = GARBAGE
+    found = await outcomes(client, payloads, UINT_MAX - 49)
+    assert found == {n: Rejected if n == 60 else Accepted for n in range(100)}
+
+    ours = client.session()
+    link = client.receiver(ours, "q")
+    client.talk()
+    client.events.clear()
+    theirs = client.connection.engine.sessions_by_peer[ours.channel]
+    theirs.next_delivery_out = UINT_MAX - 49
+    link.grant(99)
+    client.say()
+
+    def ids() -> list[int]:
+        client.hear()
+        runs = client.heard(Delivered)
+        return [each.delivery_id for run in runs for each in copy(run).apart()]
+
+    await until(lambda: len(ids()) == 99)
+    assert ids() == [*range(UINT_MAX - 49, UINT_MAX + 1), *range(49)]
+
+    ours.dispose(UINT_MAX - 49, 48, False, Accepted())
+    client.say()
+    await until(lambda: active(port) == 0)
+    assert not theirs.unsettled
 
 
 DAMAGE = {
