@@ -566,6 +566,9 @@ RESERVE_PART_OF_DISK = 20
 SHARDS_MAX = 64
 # What `recover` writes to prove that there is space again.
 STORE_PROBE_BYTES = 64 * 1024
+# How far ahead of the clock the bound of what receives have seen is kept: it is written
+# once in that time. After a restart, messages that expire before it are looked at.
+STORE_SEEN_AHEAD_MS = 1000
 # Messages in a row that are worth three statements of their own when they settle.
 STORE_RUN_MESSAGES_MIN = 4
 # Messages that arrive together are kept in one row of SQLite, a pack. Fewer are not

@@ -9,6 +9,7 @@ import pytest
 from tests.suites.store_suite import (
     LATER,
     NOW,
+    Backend,
     StoreSuite,
     at,
     bodies,
@@ -17,6 +18,7 @@ from tests.suites.store_suite import (
     record,
     records,
 )
+from twinbus import limits
 from twinbus.clock import Now
 from twinbus.store.base import DEAD_LETTER, POSTPONED, EndedLock, State, Store
 
@@ -325,6 +327,35 @@ class ClockSuite(StoreSuite):
 
         assert bodies(store.lock(queue, 10, LATER, before, grant)[1]) == "a"
         assert store.lock(queue, 10, LATER, before, grant)[1] == []
+
+    def test_the_clock_is_set_back_while_the_store_is_closed(
+        self, backend: Backend, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # Where turns are folded: then only the tables say what was seen.
+        monkeypatch.setattr(limits, "PG_FOLD_TURNS", 1)
+        store = backend.open()
+        store.begin()
+        queue = store.insert_entity("queue", "orders", "{}", NOW)
+        store.append(queue, records("ab", expires_ms=NOW + 5), at(NOW))
+        store.commit()
+        store.begin()
+        assert self.receive(store, queue, now_ms=NOW + 5) == ""
+        store.commit()
+        store.begin()
+        # Used after that, by an earlier clock.
+        store.append(queue, records("c"), Now(NOW + 6, NOW - 100))
+        store.commit()
+        store.close()
+
+        store = backend.open()
+        store.begin()
+        before = Now(NOW + 7, NOW + 4)
+        assert bodies(store.lock(queue, 1, LATER, before)[1]) == "a"
+        store.rollback()
+        store.begin()
+        assert bodies(store.lock(queue, 9, LATER, before)[1]) == "abc"
+        store.rollback()
+        store.close()
 
     def test_locks_are_cut(self, store: Store, queue: int) -> None:
         store.append(queue, [*records("ab"), record("c", session="s")], at(NOW))

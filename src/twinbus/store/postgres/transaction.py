@@ -40,7 +40,7 @@ from twinbus.store.postgres.pipe import Pipe
 from twinbus.store.postgres.turn_log import LoggedTurn, TurnLog, write_body
 from twinbus.store.postgres.watcher import Watcher
 from twinbus.store.queries import load
-from twinbus.store.tables.rows import TOPICS, Rows, guarded
+from twinbus.store.tables.rows import SEEN, TOPICS, Rows, guarded
 
 log = logging.getLogger("twinbus.store")
 
@@ -206,13 +206,14 @@ class PostgresTransaction(Rows):
         """Read the counters from the tables; returns the turns since then."""
         queries = ("containers", "outbox_targets", "applied_sources", "quarantined")
         asked = [self._execute(_SQL[name]) for name in queries]
+        seen = self._execute(_SQL["setting"], (SEEN,))
         found = self._execute(_SQL["turns_after"], (folded,))
         containers, targets, applied, quarantined = [each.fetchall() for each in asked]
         self._containers.load(containers)
         self._outbox.load(targets, applied)
         self._log.start(folded)
         self._log.quarantined = self._quarantined = quarantined[0][0]
-        self._seen_wall_ms = self._containers.last_accessed_ms()
+        self._load_seen(seen.fetchone())
         self._changed_elsewhere = True
         rows = [each[1:] for each in found.fetchall() if each[1] is not None]
         return [LoggedTurn._make(row) for row in rows]
@@ -327,6 +328,7 @@ class PostgresTransaction(Rows):
                 self._execute(_SQL[query], columns(rows))
         if gone:
             self._execute(_SQL["delete_container"], (gone,))
+        self._execute(_SQL["put_setting"], (SEEN, str(self._seen_wall_ms)))
         self._execute(_SQL["fold"], (turn.number,))
         old = self._log.grow_old(turn, turn.wall_ms - limits.PG_LOG_KEPT_MS)
         if old is not None:

@@ -21,7 +21,7 @@ from twinbus.store.base import FOREVER_MS, DiskFault
 from twinbus.store.nodes import OneNode
 from twinbus.store.queries import load
 from twinbus.store.sqlite.file import LostTurn, SqliteFile
-from twinbus.store.tables.rows import TOPICS, Rows, guarded
+from twinbus.store.tables.rows import SEEN, TOPICS, Rows, guarded
 
 log = logging.getLogger("twinbus.store")
 
@@ -60,6 +60,8 @@ class SqliteTransaction(OneNode, Rows):
         # Whether `seal` has written its part of the transaction, and the token in it.
         self._is_sealed = False
         self._sealed_with: int | None = None
+        # The bound of `_seen_wall_ms` that the file has, if that is known.
+        self._seen_kept_ms = -FOREVER_MS
         self._fault: StoreFault | None = None
         self._attach()
 
@@ -77,7 +79,8 @@ class SqliteTransaction(OneNode, Rows):
         self._containers.load(run(sql["containers"]).fetchall())
         targets = run(sql["outbox_targets"]).fetchall()
         self._outbox.load(targets, run(sql["applied_sources"]).fetchall())
-        self._seen_wall_ms = self._containers.last_accessed_ms()
+        self._load_seen(run(sql["setting"], (SEEN,)).fetchone())
+        self._seen_kept_ms = -FOREVER_MS
         self._set_back_from_ms = -FOREVER_MS
         self._count_quarantined()
 
@@ -121,13 +124,25 @@ class SqliteTransaction(OneNode, Rows):
             if self._quarantine_changed:
                 self._count_quarantined()
             token = self._acknowledged
-            if token is not None and self._connection.total_changes != self._changed:
-                token += 1
-                self._connection.execute(self._sql["put_setting"], (_TOKEN, str(token)))
+            if self._connection.total_changes != self._changed:
+                self._keep_seen()
+                if token is not None:
+                    token += 1
+                    self._put_setting(_TOKEN, token)
         except sqlite3.Error as error:
             raise self._stop(error) from error
         self._sealed_with = token
         self._is_sealed = True
+
+    def _keep_seen(self) -> None:
+        """Keep a bound of what receives have seen, which is written once in a while."""
+        seen_ms, span_ms = self._seen_wall_ms, limits.STORE_SEEN_AHEAD_MS
+        if not 0 <= self._seen_kept_ms - seen_ms <= span_ms:
+            self._seen_kept_ms = seen_ms + span_ms
+            self._put_setting(SEEN, self._seen_kept_ms)
+
+    def _put_setting(self, name: str, value: int) -> None:
+        self._connection.execute(self._sql["put_setting"], (name, str(value)))
 
     def commit(self) -> None:
         if self._fault is not None:
@@ -161,6 +176,7 @@ class SqliteTransaction(OneNode, Rows):
         self._old.in_transaction = False
         self._old.restore()
         self._forget_looks()
+        self._seen_kept_ms = -FOREVER_MS
         try:
             # After some errors SQLite has rolled back by itself.
             if in_transaction and self._connection.in_transaction:

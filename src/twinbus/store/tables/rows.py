@@ -10,7 +10,8 @@ Owns the rules that tie rows together, each in one place:
   receivers and were passed over by `expired`. So they are not looked at repeatedly.
 * A receive passes over expired messages, and the heads move past them. No receive has
   seen a wall time after `_seen_wall_ms`: when the clock is set back, those that have
-  not expired any more are listed in `returned`.
+  not expired any more are listed in `returned`. It is kept, or a bound of it, because
+  the clock may be set back while the store is closed.
 * A lock with the end `FOREVER_MS` is held as long as its session is, any other until
   its own end.
 
@@ -52,6 +53,9 @@ TOPICS = (
     "sessions",
     "times",
 )
+
+# The setting with the wall time that receives have seen.
+SEEN = "seen"
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -165,6 +169,14 @@ class Rows(ABC):
         """What was found out about expired messages may have been undone."""
         self._passed_over_ms = -FOREVER_MS
         self._seen_wall_ms = max(self._seen_wall_ms, self._set_back_from_ms)
+
+    def _load_seen(self, row: tuple[str] | None) -> None:
+        """Start from the row of the setting `SEEN`.
+
+        Earlier versions had none, and had to do with when a container was used.
+        """
+        used_ms = self._containers.last_accessed_ms()
+        self._seen_wall_ms = used_ms if row is None else int(row[0])
 
     def _count_quarantined(self) -> None:
         (self._quarantined,) = self._run(self._sql["quarantined"]).fetchone()
