@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -77,7 +78,7 @@ def test_a_broken_broker_is_convicted(defect: str) -> None:
     assert DEFECTS[defect] in kinds, f"{SEEDS_TO_CONVICT} seeds: {kinds or 'acquitted'}"
 
 
-def _acquit(seeds: range) -> None:
+def _acquit(seeds: Iterable[int]) -> None:
     for seed in seeds:
         verdict = check(Run(seed).events, RULES)
 
@@ -85,7 +86,8 @@ def _acquit(seeds: range) -> None:
 
 
 def test_a_sound_broker_is_acquitted() -> None:
-    _acquit(range(150))
+    # In the last one the first of two holders is the last to hear of it.
+    _acquit([*range(150), 8372])
 
 
 @pytest.mark.campaign

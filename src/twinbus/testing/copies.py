@@ -168,7 +168,7 @@ class Index:
             times.sort()
         for copy in self._copies.values():
             if len(copy.grants) > 1:
-                copy.grants.sort(key=self._granted_order)
+                copy.grants.sort(key=self.granted_order)
         for grants in self.sessions.values():
             grants.sort(key=lambda grant: (grant.receive.end_at, grant.order))
         later.sort(key=lambda event: event.invoke_at)
@@ -200,7 +200,8 @@ class Index:
         elif event.op == "restart":
             self.losses.add("", "", event.invoke_at)
 
-    def _granted_order(self, grant: Grant) -> tuple[float, float, int]:
+    def granted_order(self, grant: Grant) -> tuple[float, float, int]:
+        """The order in which the broker gave locks, by their ends where it told them."""
         receive = grant.receive
         lock_ms = self.rules.of(self.place(receive.queue)[0]).lock_ms
         until = receive.lock_until or receive.end_at + lock_ms

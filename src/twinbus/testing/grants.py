@@ -43,7 +43,7 @@ def check_session(
     verdict: HistoryVerdict,
 ) -> None:
     """A session has one holder at a time. Closing its link frees it at once."""
-    for first, second in pairwise(grants):
+    for first, second in pairwise(sorted(grants, key=index.granted_order)):
         held, taken = first.receive, second.receive
         lost_at = index.losses.first_after(held.process, held.link, held.invoke_at)
         free_at = min(first.lock_end, lost_at)

@@ -7,11 +7,11 @@ the pairs tell alone, it is a time in which the entity was not healthy.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from twinbus.testing.copies import NEVER
 from twinbus.testing.events import Event
@@ -29,13 +29,27 @@ ENTITY_FAILED = "the entity failed while it was sent"
 SYPHON_DISTURBED = "the syphon was disturbed"
 
 
+class Disturbances:
+    """When syphons were killed or cut off, and namespaces sick. Asked in O(log n)."""
+
+    def __init__(self, spans: Iterable[tuple[float, float]]) -> None:
+        ordered = sorted(spans)
+        self._starts = [start_at for start_at, _ in ordered]
+        # The latest end of these and all before them.
+        self._ends = list(accumulate((end_at for _, end_at in ordered), max))
+
+    def between(self, start_at: float, end_at: float) -> bool:
+        """Whether one of them touches a time."""
+        place = bisect_right(self._starts, end_at)
+        return place > 0 and self._ends[place - 1] >= start_at
+
+
 @dataclass(frozen=True, slots=True)
 class Occasions:
     """When something may have gone wrong, for those who have no tap."""
 
     health: PairHealth
-    # When syphons were killed or cut off, sorted.
-    disturbed_at: Sequence[float]
+    disturbances: Disturbances
     # When the last copy arrived, if that is known.
     until_at: float
 
@@ -65,9 +79,7 @@ def _of_times(send: Event, occasions: Occasions) -> list[str]:
         if span.failed_over_at >= send.invoke_at or span.end_at <= send.end_at:
             return [ENTITY_FAILED] * many
         # It went to the backlog and nowhere else.
-        disturbed_at = occasions.disturbed_at
-        place = bisect_left(disturbed_at, send.invoke_at)
-        if (*disturbed_at[place : place + 1], NEVER)[0] <= occasions.until_at:
+        if occasions.disturbances.between(send.invoke_at, occasions.until_at):
             return [SYPHON_DISTURBED] * many
     return []
 
@@ -156,7 +168,7 @@ def _check_completion(
 
 
 def check_way_home(
-    wire: Wire, disturbed_at: Sequence[float], verdict: HistoryVerdict
+    wire: Wire, disturbances: Disturbances, verdict: HistoryVerdict
 ) -> None:
     """One undisturbed syphon brings home in order what one queue holds for a path."""
     groups: dict[tuple[str, str, str], list[tuple[Trail, str]]] = defaultdict(list)
@@ -177,9 +189,7 @@ def check_way_home(
             if divert.end_at < above.diverts[0].invoke_at:
                 fetches = (*trail.fetches, *above.fetches)
                 since_at = min(fetch.invoke_at for fetch in fetches)
-                place = bisect_left(disturbed_at, since_at)
-                next_at = (*disturbed_at[place : place + 1], NEVER)[0]
-                if next_at > home.invoke_at:
+                if not disturbances.between(since_at, home.invoke_at):
                     text = f"brought home after {latest[1]}, which was diverted later"
                     verdict.convict("order", path, key, text)
             if divert.invoke_at > above.diverts[0].invoke_at:

@@ -33,6 +33,7 @@ from twinbus.testing.copies import NEVER, Account, Copy, Index
 from twinbus.testing.events import Event, without_collector
 from twinbus.testing.history import judge
 from twinbus.testing.history_causes import (
+    Disturbances,
     Occasions,
     check_trails,
     check_way_home,
@@ -80,7 +81,7 @@ def check_paired(history: Iterable[Event], rules: PairedRules) -> PairedReport:
         _check_order(case, verdict)
         if rules.witnessed:
             check_trails(case.wire, case.told(), verdict)
-            check_way_home(case.wire, case.disturbed_at, verdict)
+            check_way_home(case.wire, case.disturbances, verdict)
         _count(case, report)
         return report
 
@@ -106,9 +107,9 @@ class _Case:
             for queue in rules.namespace.destinations(event.path):
                 self.index.elsewhere.add((queue, event.key))
         # When something happened that may have disturbed a syphon.
-        self.disturbed_at = sorted(
-            [event.invoke_at for event in self._wired if event.op == "detach"]
-            + [at for event in self.faults for at in (event.invoke_at, event.end_at)]
+        detached = [event for event in self._wired if event.op == "detach"]
+        self.disturbances = Disturbances(
+            (event.invoke_at, event.end_at) for event in (*detached, *self.faults)
         )
 
     @property
@@ -224,7 +225,7 @@ def _check_copies(
         return
     times = sorted(map(_enqueued_at, account.main))
     until_at = times[-1] if times and times[0] else NEVER
-    occasions = Occasions(case.health, case.disturbed_at, until_at)
+    occasions = Occasions(case.health, case.disturbances, until_at)
     known = reasons(account.sends, case.wire, occasions)
     extra = copies - 1
     report.duplicates.update(known[:extra])
