@@ -305,7 +305,13 @@ class Index:
             return False
         grants = self.sessions[receive.queue, receive.session]
         place = bisect_left(grants, receive.invoke_at, key=_accepted_at)
-        return place > 0 and _accepted_at(grants[place - 1]) > _accepted_at(held)
+        # One that was granted before may be heard of after it.
+        since = self.granted_order(held)
+        while place and _accepted_at(grants[place - 1]) > _accepted_at(held):
+            place -= 1
+            if self.granted_order(grants[place]) > since:
+                return True
+        return False
 
     def _session_of(self, event: Event) -> Grant | None:
         """The latest acceptance of the event's session by the event's link."""
