@@ -136,6 +136,8 @@ class Results:
     def show(self, console: Console) -> None:
         """Print the table."""
         table = Table("figure", "median", "spread", "goal", "")
+        # Where the page is narrow the spread takes two lines, and a name stays whole.
+        table.columns[0].no_wrap = True
         for column in table.columns[1:3]:
             column.justify = "right"
         for name, figure in self.figures.items():

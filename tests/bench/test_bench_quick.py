@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shlex
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from bench.__main__ import WORKLOADS
 from bench.figures import GOALS, Figure, Goal, Results
@@ -226,3 +228,15 @@ def test_what_is_missing_is_said() -> None:
 )
 def test_goals(goal: Goal, value: float, met: bool) -> None:
     assert goal.met_by(Figure([value]).median) is met
+
+
+def test_names_and_figures_are_whole_on_a_narrow_page() -> None:
+    results = Results()
+    for name in GOALS:
+        results.add(name, [123_456.7, 23_456.7])
+    page = Console(width=80, file=io.StringIO())
+    results.show(page)
+    assert isinstance(page.file, io.StringIO)
+    printed = page.file.getvalue()
+    assert all(name in printed for name in GOALS)
+    assert "…" not in printed
