@@ -6,6 +6,7 @@ fixtures live beside the tests that use them.
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,11 @@ from tests.prompt_client import look_more_often
 forgive_forgotten_sockets()
 name_the_tests_of_transports()
 look_more_often()
+
+# A job in the background of a shell ignores Ctrl-C, and so would all that tests start:
+# a command that runs until Ctrl-C is pressed would run for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A suite that passes once must pass again, so examples come from a fixed seed, and a
 # noisy machine must not fail a test for being slow. `make fuzz` is where luck helps.
