@@ -201,7 +201,7 @@ class Index:
             self.losses.add("", "", event.invoke_at)
 
     def granted_order(self, grant: Grant) -> tuple[float, float, int]:
-        """The order in which the broker gave locks, by their ends where it told them."""
+        """The order in which the broker gave locks, by the ends that it told."""
         receive = grant.receive
         lock_ms = self.rules.of(self.place(receive.queue)[0]).lock_ms
         until = receive.lock_until or receive.end_at + lock_ms
